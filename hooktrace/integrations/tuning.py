@@ -63,8 +63,8 @@ FEWEST, SURVIVORS = 5, 3
 """Rounds below which nothing is said of a hook; hooks, beside the job's own, that never leave."""
 _DO_MORE = ("optimizer_overlap_hooks", "ddp_zero_hook", "mixed_precision_hooks")
 """Modules of torch whose hooks step an optimizer, or cast parameters."""
-_STEPS = 100
-"""Of optimizers, without a model; some train a part by itself before they make it."""
+_ALONE = 100
+"""Steps of optimizers, without a model; some train a part by itself before they make it."""
 
 _questions = count()
 """What rank 0 was asked for turns of this process, the same on all ranks."""
@@ -140,24 +140,22 @@ class Turns:
 
     made: ClassVar[int] = 0
     """Models so far, the same on all ranks: a model's number is how many were made before."""
-    main: ClassVar[Turns | None] = None
-    """Whose steps end the job: of those that were called the largest, the latest of some alike."""
+    largest: ClassVar[tuple[int, int]] = (0, 0)
+    """Bytes and number of the model whose steps count: of those that were called the largest."""
 
     def __init__(
         self, model: nn.Module, asked: Plan, said: Mapping[str, Any],
         labels: Iterable[str] = (OWN,), change: Callable[[str], object] = lambda _: None,
     ) -> None:  # fmt: skip
         sizes = [p.numel() * p.element_size() for p in model.parameters() if p.requires_grad]
-        self._order = sum(sizes), said["number"]
+        self._size = sum(sizes), said["number"]
         self._device = next(model.parameters()).device
         self._steps = self._turns(asked, {**said, "sizes": sizes}, [*labels], change)
 
     def step(self) -> None:
         """Take note of a step that begins; a script that goes on after the last one is ended."""
-        if Turns.main is not None and Turns.main._order > self._order:
-            return
-        Turns.main = self
-        if next(self._steps, "over") == "over":
+        Turns.largest = max(Turns.largest, self._size)
+        if self._size == Turns.largest and next(self._steps, "over") == "over":
             os._exit(0)
 
     def _turns(
@@ -228,9 +226,8 @@ def _asked(ranks: int) -> Plan | None:
     return asked if asked.model in (None, Turns.made) else None
 
 
-_turns: weakref.WeakKeyDictionary[nn.Module, Turns | None] = weakref.WeakKeyDictionary()
-"""By model: on it they would go into its copies.  ``None``: hooks do not take turns in it yet; of a
-sharded one, that it was called."""
+_steps: weakref.WeakKeyDictionary[nn.Module, Callable[[], None]] = weakref.WeakKeyDictionary()
+"""Called with each step of a model; on it they would go into its copies."""
 _tracers: list[Tracer] = []
 """Of the hooks that take turns in a DDP model."""
 
@@ -254,11 +251,15 @@ def _made(ddp: DistributedDataParallel) -> None:
     said = {"number": Turns.made, "kind": "DDP", "model": type(ddp.module).__name__, "cap": cap}
     ddp.register_forward_pre_hook(_begin_step, prepend=True)
     if asked.model is None:
-        _turns[ddp] = Turns(ddp, asked, said)
+        _steps[ddp] = Turns(ddp, asked, said).step
     else:
         from .models import know
 
-        _turns[ddp] = None
+        # Or the job would train until the time of this start is over.
+        _steps[ddp] = lambda: refuse(
+            f"no hook can take the place of what averages {said['model']}; the output of the job "
+            "says why, after 'a DDP model is not traced'"
+        )
         know(ddp, partial(take, asked, said))
 
 
@@ -268,7 +269,7 @@ def _begin_step(ddp: DistributedDataParallel, *_: Any) -> None:
     from .models import average
 
     is_step = torch.is_grad_enabled() and ddp.require_backward_grad_sync
-    if not is_step or ddp not in _turns:  # a copy of the model has this hook too
+    if not is_step or ddp not in _steps:  # a copy of the model has this hook too
         return
     if ddp._join_config.enable:
         refuse(
@@ -276,13 +277,7 @@ def _begin_step(ddp: DistributedDataParallel, *_: Any) -> None:
             "as many batches, and tune it without join(), or with join(enable=False)"
         )
     average(ddp)  # before the first step, so that it is the first of a turn
-    turns = _turns[ddp]
-    if turns is None:  # or the job would train until the time of this start is over
-        refuse(
-            f"no hook can take the place of what averages {type(ddp.module).__name__}; the output "
-            "of the job says why, after 'a DDP model is not traced'"
-        )
-    turns.step()
+    _steps[ddp]()
 
 
 def take(
@@ -326,7 +321,7 @@ def take(
         traced.notices.rest()  # it is not called for a round, by no fault of the script's
         ready[label] = traced, its_state
     seen = {**said, "hook": None if hook is ddp_allreduce else name, "refused": refused}
-    _turns[ddp] = Turns(ddp, asked, seen, ready, lambda label: call(*ready[label]))
+    _steps[ddp] = Turns(ddp, asked, seen, ready, lambda label: call(*ready[label])).step
     return ready[OWN]
 
 
@@ -337,9 +332,9 @@ def _called(root: nn.Module) -> None:
     from ..fsdp.torch_groups import groups_of
 
     model = sharded.outermost(root)
-    if model in _turns:  # each of its units is a root
+    if model in _steps:  # each of its units is a root
         return
-    _turns[model] = None
+    _steps[model] = lambda: None
     groups = list(groups_of(model))
     asked = _asked(min((one.ranks for one in groups), default=0))
     if asked is None:
@@ -347,12 +342,12 @@ def _called(root: nn.Module) -> None:
     said = {"number": Turns.made, "kind": "fully_shard", "model": sharded.name_of(model)}
     turns = (Turns if asked.model is None else _take_sharded)(model, asked, said)
 
-    def step(*_: Any) -> None:
+    def begin_step(*_: Any) -> None:
         if torch.is_grad_enabled() and groups[0].reduces:
             turns.step()
 
-    model.register_forward_pre_hook(step, prepend=True)
-    step()
+    model.register_forward_pre_hook(begin_step, prepend=True)
+    begin_step()
 
 
 def _take_sharded(model: nn.Module, asked: Plan, said: Mapping[str, Any]) -> Turns:
@@ -386,7 +381,7 @@ def _end_others(optimizers: ModuleType) -> None:
     steps = count(1)
 
     def stepped(*_: Any) -> None:
-        if not Turns.made and next(steps) > _STEPS:
+        if not Turns.made and next(steps) > _ALONE:
             raise SystemExit(0)  # that no model was found is then said
 
     optimizers.register_optimizer_step_post_hook(stepped)

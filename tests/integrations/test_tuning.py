@@ -71,7 +71,7 @@ def test_turns_of_a_model_to_their_end(tmp_path: Path, monkeypatch: pytest.Monke
     """
     wanted = Plan(2, 0.0, 60.0, model=1, hooks=["a"])
     monkeypatch.setenv(WHERE, str(tmp_path / "start"))
-    monkeypatch.setattr(Turns, "main", None)
+    monkeypatch.setattr(Turns, "largest", (0, 0))
     had = list[str]()
     # Steps take 1 ns more in each turn, those that do not count 1000.
     took = [turn + 1000 * (step < LEFT_OUT) for turn in range(8) for step in range(TURN)]
@@ -132,7 +132,7 @@ class FakeEvent:
 def test_a_device_tells_when_steps_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each once, from turn to turn, and none of the host's times."""
     monkeypatch.setenv(WHERE, str(tmp_path / "start"))
-    monkeypatch.setattr(Turns, "main", None)
+    monkeypatch.setattr(Turns, "largest", (0, 0))
     monkeypatch.setattr(devices, "has_events", lambda _: True)
     monkeypatch.setattr(devices, "stream_of", lambda _: None)
     monkeypatch.setattr(devices, "new_event", FakeEvent)
@@ -153,7 +153,7 @@ def test_new_turns_of_a_model_are_asked_anew(
 ) -> None:
     """What rank 0 said of the turns before, of a script that registers late, is no answer."""
     monkeypatch.setenv(WHERE, str(tmp_path / "start"))
-    monkeypatch.setattr(Turns, "main", None)
+    monkeypatch.setattr(Turns, "largest", (0, 0))
     store = dist.HashStore()
     store.set_timeout(timedelta(seconds=0.2))
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)

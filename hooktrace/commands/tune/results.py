@@ -27,10 +27,7 @@ from ...records.units import megabytes, milliseconds
 from ...tracing.options import BUCKET_CAP_MB, HOOK
 
 Start = Mapping[str, Any]
-"""What the first rank here of a start wrote (``integrations/tuning``), and the start's ``folder``.
-
-Turns are the same on all ranks.
-"""
+"""What the first rank here of a start wrote (``integrations/tuning``), and its ``folder``."""
 Times = Sequence[float]
 """Of the turns of one label in a start: the mean step of each, ns."""
 
@@ -209,8 +206,6 @@ def sentence(tuned: Tuned) -> str:
     gain, low, high = (100 * (1 - x) for x in (best.ratio, best.high, best.low))
     once = "" if tuned.winners else ", in one start; starts differ, and no second one was measured"
     error = f"; relative error {best.error:.2g}" if best.error else ""
-    if best.error is None and not tuned.is_lossless(best):
-        error = "; its error was not measured"
     return (
         f"With {tuned.name(best)} steps are {gain:.0f} % ({low:.0f} to {high:.0f}) shorter than "
         f"those of the job as it is{once}{error}."
