@@ -7,7 +7,7 @@
     the script imports torch --> its DDP is patched --> models.py: a Dispatcher for each model
       --> its traced hook, as the script registers it, or else DDP's own average
       failing_hooks.py: torch's hooks that fail on gloo
-      tuning/: in a job that hooktrace tune has started, hooks that take turns
+      tuning.py: in a job that hooktrace tune has started, hooks that take turns
     it imports torch's FSDP2 --> sharded.py: a sharded model is traced when it is first called
     the process ends --> ending.py: a summary on rank 0, or why there is none
 

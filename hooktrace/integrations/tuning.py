@@ -381,10 +381,12 @@ def _end_others(optimizers: ModuleType) -> None:
     steps = count(1)
 
     def stepped(*_: Any) -> None:
-        if not Turns.made and next(steps) > _ALONE:
+        if Turns.made:
+            handle.remove()
+        elif next(steps) > _ALONE:
             raise SystemExit(0)  # that no model was found is then said
 
-    optimizers.register_optimizer_step_post_hook(stepped)
+    handle = optimizers.register_optimizer_step_post_hook(stepped)
 
 
 PATCHES = {
