@@ -150,13 +150,14 @@ class Turns:
         sizes = [p.numel() * p.element_size() for p in model.parameters() if p.requires_grad]
         self._size = sum(sizes), said["number"]
         self._device = next(model.parameters()).device
+        self._exit_code = 1
         self._steps = self._turns(asked, {**said, "sizes": sizes}, [*labels], change)
 
     def step(self) -> None:
         """Take note of a step that begins; a script that goes on after the last one is ended."""
         Turns.largest = max(Turns.largest, self._size)
         if self._size == Turns.largest and next(self._steps, "over") == "over":
-            os._exit(0)
+            os._exit(self._exit_code)
 
     def _turns(
         self, asked: Plan, said: Mapping[str, Any], labels: Sequence[str],
@@ -197,6 +198,7 @@ class Turns:
         _write(seen)
         with suppress(RuntimeError):
             dist.barrier()  # or rank 0 takes the store away from those who still ask it
+        self._exit_code = 0
         raise SystemExit(0)
 
 

@@ -110,6 +110,27 @@ def test_turns_of_a_model_to_their_end(tmp_path: Path, monkeypatch: pytest.Monke
     assert sum(seen["sizes"]) == 80
 
 
+def test_a_script_that_survives_an_error_of_ours_ends_as_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The command says then what the job printed, and not that it was too short."""
+    monkeypatch.setattr(Turns, "largest", (0, 0))
+    monkeypatch.setattr(tuning, "_of_rank_0", lambda _, said: said())
+    monkeypatch.setattr(dist, "get_rank", lambda: 0)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    exits = list[int]()
+    monkeypatch.setattr(tuning.os, "_exit", exits.append)
+
+    def fail(label: str) -> None:
+        raise MemoryError(label)
+
+    turns = Turns(torch.nn.Linear(4, 4), Plan(2, 0.0, 60.0, model=1), {"number": 1}, [OWN], fail)
+    with pytest.raises(MemoryError):
+        turns.step()
+    turns.step()
+    assert exits == [1]
+
+
 class FakeEvent:
     """The device comes by each step 1.5 ms after the one before."""
 
