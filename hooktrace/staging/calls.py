@@ -356,9 +356,9 @@ class StepCalls(list[BucketCall]):
     """The calls of one step, in the order of their beginning: one entry of the ring.
 
     DDP's is there from its first call on, and the drain waits for the others; that of a sharded
-    model comes when it ``is_over``.  ``number``: which step.  ``size``: how many calls it will
-    have, as far as is known.  ``complete``: of one that is over, backward came to its end, and all
-    calls are here.  ``rebuild``: of its buckets.
+    model comes when it ``is_over``.  ``number``: which step of DDP's.  ``size``: how many calls it
+    will have, as far as is known.  ``complete``: of one that is over, backward came to its end, and
+    all calls are here.  ``rebuild``: of its buckets.
     """
 
     is_lost = False
@@ -372,8 +372,9 @@ class StepCalls(list[BucketCall]):
         self.rebuild = 0
 
     def end(self, rebuild: int, *, complete: bool) -> None:
-        """Take it that no more calls come; of a sharded model."""
+        """Take it that no more calls come."""
         self.is_over, self.complete, self.rebuild = True, complete, rebuild
+        self.size = len(self)
 
     @property
     def has_last(self) -> bool:

@@ -209,7 +209,7 @@ class ShardedModel:
         """Whether FSDP is reducing what is left of the passes so far: no pass runs then."""
         self._places: dict[tuple[str, UnitCollective], UnitPlaces] = {}
         self._numbers: dict[Unit, list[int]] = {}
-        self._calls: list[BucketCall] = []
+        self._calls = StepCalls(0)
         self._before: list[BucketSlot] = []
         """Of the calls of the step before, where all of them are known."""
         self._departed = False
@@ -405,7 +405,7 @@ class ShardedModel:
 
     def end_step(self) -> None:
         """Send the step under way to the ring: its layout, where that is new, and its calls."""
-        calls, self._calls, self._passes = self._calls, [], []
+        calls, self._calls, self._passes = self._calls, StepCalls(0), []
         complete = self._is_whole() and not self._lacks
         if self._waits is not None:
             self._waits.forget(self.state)  # what is waited for later is another step's to know
@@ -423,7 +423,5 @@ class ShardedModel:
             for index, slot in state.slots.items():
                 slot.is_last = index == last
             self._sink.push(state.layout(state.step, calls[-1].ready, ()))
-        step = StepCalls(state.step, len(calls))
-        step += calls
-        step.end(state.rebuild, complete=complete)
-        self._sink.push(step)
+        calls.end(state.rebuild, complete=complete)
+        self._sink.push(calls)
