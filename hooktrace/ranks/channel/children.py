@@ -227,7 +227,7 @@ class Children:
         is_first = self._firsts.setdefault(host_id, child) is child
         answered = self._above.clock()
         child.send(
-            Pong(ping.number, arrived_ns, answered, offset, uncertainty, interval_s, is_first)
+            Pong(ping.sent_ns, arrived_ns, answered, offset, uncertainty, interval_s, is_first)
         )
 
     async def ask(self, question: Ask) -> tuple[list[Answered], set[Child]]:

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-PROTOCOL = 11
+PROTOCOL = 12
 """Nodes of another number do not talk to each other: hooktrace differs between hosts."""
 
 HUB_GONE = "hub.gone"
@@ -104,20 +104,20 @@ class Members(_Message, frozen=True, tag="members"):
 
 
 class Ping(_Message, frozen=True, tag="ping"):
-    """Says that a child is there, and asks what time it is."""
+    """Says that a child is there, at ``sent_ns`` of its clock, and asks what time it is."""
 
-    number: int
+    sent_ns: int
 
 
 class Pong(_Message, frozen=True, tag="pong"):
-    """When the ping came and when this went, ns of the parent's clock.
+    """When the ping was sent, and when it came and this went, ns of the parent's clock.
 
     ``offset_ns``, ``uncertainty_ns``: of that clock to rank 0's; ``None`` while it is not known.
     ``interval_s``: between two pings from now on.  ``is_first``: the child is the first one of its
     host among the parent's.
     """
 
-    number: int
+    sent_ns: int
     arrived_ns: int
     answered_ns: int
     offset_ns: int | None

@@ -248,7 +248,8 @@ class Node:
     def joined_parent(self, parent: Parent) -> None:
         """Tell a new parent who is below."""
         self.parent = parent
-        self.offset.joined(parent.send)
+        self.offset.joined()
+        parent.ping()
         below = tuple(member for member in self.roster.values() if member is not self.me)
         if below:
             parent.send(Members(joined=below))

@@ -35,6 +35,7 @@ from .messages import (
     Member,
     Message,
     Notice,
+    Ping,
     Place,
     Pong,
     Report,
@@ -118,8 +119,12 @@ class Parent(Connection):
                 self.end("no parent any more")
                 return
             if not self._has_pinged:
-                self._node.offset.ping(self.send)
+                self.ping()
             self._has_pinged = False
+
+    def ping(self) -> None:
+        """Ask for the parent's time, and say that this node is there."""
+        self.send(Ping(self._node.clock()))
 
     def send(self, message: Message) -> None:
         """Send a message; the first report of an interval takes its ping along."""
@@ -128,14 +133,15 @@ class Parent(Connection):
             return
         self._has_pinged, report = True, encode(message)
         # The ping first: it waits for no more than itself, here and there.
-        self._node.offset.ping(lambda ping: self.send_body(encode(ping), report))
+        self.send_body(encode(Ping(self._node.clock())), report)
 
     def received(self, message: Down, arrived_ns: int) -> None:
         """Take a message of the parent."""
         match message:
             case Pong():
                 self._interval_s, self.is_first = message.interval_s, message.is_first
-                self._node.offset.answered(message, arrived_ns)
+                if self._node.offset.answered(message, arrived_ns):
+                    self.ping()
             case Ask():
                 self._node.spawn(self._node.answer_parent(message))
             case Notice():
