@@ -13,9 +13,7 @@ from typing import get_args
 import msgspec
 
 from ..ranks.channel.messages import HubAddress
-from ..ranks.control.address import read_address
-from ..ranks.control.client import send_command
-from ..ranks.control.commands import MOST_STEPS, Command, CommandResult, Verb
+from ..ranks.control import MOST_STEPS, Command, CommandResult, Verb, read_address, send_command
 from ..records.errors import UsageError
 from ..tracing.options import CHANNEL_TOKEN
 

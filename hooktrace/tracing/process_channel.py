@@ -28,8 +28,7 @@ from msgspec.structs import replace
 from ..ranks.channel.channel import Channel, channel_of_this_process
 from ..ranks.channel.meeting import aside
 from ..ranks.channel.messages import encode
-from ..ranks.control.address import remove_address, write_address
-from ..ranks.control.commands import (
+from ..ranks.control import (
     MOST_STACKS,
     QUESTION,
     STACKS_AT_ONCE,
@@ -37,6 +36,8 @@ from ..ranks.control.commands import (
     Done,
     carry_out,
     decode_command,
+    remove_address,
+    write_address,
 )
 from ..ranks.hang.collectives import collectives
 from ..ranks.hang.look import look

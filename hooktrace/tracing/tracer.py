@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ..exporters.base import Exporter, checked
 from ..exporters.record_file import RecordFileExporter
 from ..ranks import native_calls
-from ..ranks.control.client import send_command
-from ..ranks.control.commands import FROM_ONE_STEP, Command, CommandResult, Verb
+from ..ranks.control import FROM_ONE_STEP, Command, CommandResult, Verb, send_command
 from ..records import (
     AnomalyRecord,
     AssignmentRecord,

@@ -6,7 +6,7 @@ import pytest
 
 from hooktrace.commands.ctl import _told, address_of, run_ctl
 from hooktrace.ranks.channel.messages import Member, Silent
-from hooktrace.ranks.control.commands import CommandResult, Done
+from hooktrace.ranks.control import CommandResult, Done
 from hooktrace.records.errors import UsageError
 
 

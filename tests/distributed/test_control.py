@@ -57,8 +57,8 @@ def checked(tracer: Tracer) -> list[int]:
 
 # On a busy machine a rank may take long to answer, and this is not of ranks that do not.
 @on(2)
-@mock.patch("hooktrace.ranks.control.commands._TIMEOUT_S", 20.0)
-@mock.patch("hooktrace.ranks.control.commands._WHERE_S", 20.0)
+@mock.patch("hooktrace.ranks.control._TIMEOUT_S", 20.0)
+@mock.patch("hooktrace.ranks.control._WHERE_S", 20.0)
 def test_commands_reach_all_ranks_from_the_same_step_on(rank: int) -> None:
     """Detail, probes, pause and resume, one after another; nothing is lost by that."""
     folder = shared_folder()

@@ -18,8 +18,14 @@ from hooktrace.exporters import RecordFileExporter
 from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.meeting import aside
 from hooktrace.ranks.channel.messages import MOST_PAYLOAD, encode
-from hooktrace.ranks.control.address import address_path
-from hooktrace.ranks.control.commands import MOST_STACKS, STACKS_AT_ONCE, Command, Done, decode_done
+from hooktrace.ranks.control import (
+    MOST_STACKS,
+    STACKS_AT_ONCE,
+    Command,
+    Done,
+    address_path,
+    decode_done,
+)
 from hooktrace.ranks.hang.messages import CallInFlight, ModelStatus
 from hooktrace.records import ClockRecord
 from hooktrace.records.errors import UsageError

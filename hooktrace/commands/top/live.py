@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.live import Live
 
 from ...ranks.channel.messages import HubAddress
-from ...ranks.control.client import ask
+from ...ranks.control import ask
 from ...ranks.whole_job.job_steps import JobSnapshot
 from ...ranks.whole_job.view import LOOK
 from ...records.errors import UsageError

@@ -14,7 +14,7 @@ import pytest
 from hooktrace.ranks.channel.handshake import NONCE_BYTES, PROOF_BYTES, TOKEN_BYTES
 from hooktrace.ranks.channel.meeting import Meeting
 from hooktrace.ranks.channel.messages import Ask, HubAddress, Member, Notice, Welcome
-from hooktrace.ranks.control.client import ask
+from hooktrace.ranks.control import ask
 from hooktrace.records.errors import UsageError
 from tests.ranks.channel.jobs import Job, has_parent, wait_for
 from tests.ranks.channel.strangers import framed
