@@ -14,7 +14,7 @@ import sys
 import sysconfig
 import threading
 import traceback
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -74,29 +74,14 @@ NOWHERE = ThreadStack(name="", ident=0, frames=(), where="")
 """A thread of which nothing is known."""
 
 
-class LastingExceptions:
-    """Exceptions that are handled while steps go by: the training itself runs in the ``except``.
+def stacks(lasting: Collection[int] = ()) -> list[ThreadStack]:
+    """Return the stacks of all threads but the one that asks.
 
-    They say nothing of why a rank is late.
+    ``lasting``: exceptions, by ``id``, that are not told.
     """
-
-    def __init__(self) -> None:
-        self._seen: dict[int, int] = {}
-        self.known: frozenset[int] = frozenset()
-        """Those, by ``id``."""
-
-    def look(self, steps: int) -> None:
-        """Take note of what is handled now; ``steps``: made so far, of all models."""
-        handled = {id(one) for one in _handled().values()}
-        self._seen = {one: self._seen.get(one, steps) for one in handled}
-        self.known = frozenset(one for one, at in self._seen.items() if steps > at + 1)
-
-
-def stacks(lasting: frozenset[int] = frozenset()) -> list[ThreadStack]:
-    """Return the stacks of all threads but the one that asks; ``lasting`` exceptions not told."""
     own = threading.get_ident()
     names = {thread.ident: thread.name for thread in list(threading.enumerate())}
-    exceptions = {i: _raised(one) for i, one in _handled().items() if id(one) not in lasting}
+    exceptions = {i: _raised(one) for i, one in handled().items() if id(one) not in lasting}
     frames = {i: f for i, f in sys._current_frames().items() if i != own}
     main_first = sorted(frames.items(), key=lambda one: one[0] != threading.main_thread().ident)
     return [
@@ -216,7 +201,7 @@ def _doings(inner_first: Iterable[FrameType]) -> tuple[list[str], str]:
     return found[::-1], collective
 
 
-def _handled() -> dict[int, Any]:
+def handled() -> dict[int, Any]:
     """Return what each thread handles now, ``None`` for nothing."""
     every: dict[int, Any] = sys._current_exceptions()
     # Python 3.11: three of them.

@@ -8,7 +8,7 @@ Read from outside, while the training thread goes on, without a lock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -31,7 +31,7 @@ def rank_status(
     now_ns: int,
     *,
     paused: bool,
-    lasting: frozenset[int] = frozenset(),
+    lasting: Collection[int] = (),
 ) -> RankStatus:
     """Return what this rank knows of itself; ``lasting`` exceptions are not told."""
     threads = stacks(lasting)

@@ -24,7 +24,7 @@ from ...records.units import named_ranks, time_text
 from ..channel.messages import HUB_GONE, Member, Notice, Silent
 from ..native_calls import call_aside
 from .diagnosis import diagnose, hub_is_gone, waits_without_hub
-from .evidence import LastingExceptions, stacks
+from .evidence import handled, stacks
 from .look import rank_status
 from .messages import NOTICE, STACKS, STATUS, SUSPICION, Hang, RankStatus, Suspicion, stamped
 from .snapshot import Round
@@ -76,7 +76,8 @@ class HangService:
         self.told: Bounded[int, str] = Bounded(_MOST_TOLD)
         """The last ones in words, of one that is over what was said last."""
         self._lock = threading.Lock()
-        self._exceptions = LastingExceptions()
+        self._handled: dict[int, int] = {}
+        """Exceptions by ``id``, and how many steps had been made when each was seen first."""
         self._hub = HangHub(self)
         self._is_alone = False
         """Whether what is open was told by this rank itself, without the hub."""
@@ -103,21 +104,30 @@ class HangService:
             self.channel.report(SUSPICION, _encode(news))
 
     def status(self) -> RankStatus:
-        """Return what this rank knows of itself."""
+        """Return what this rank knows of itself.
+
+        An exception that is handled while steps go by is none of it: training runs in the
+        ``except``.
+        """
         paused = any(user.paused for user in self._watchdogs)
+        steps = self._steps()
         return rank_status(
             self.channel.rank,
             self._models(),
             self.channel.clock(),
             paused=paused,
-            lasting=self._exceptions.known,
+            lasting=[one for one, at in self._handled.items() if steps > at + 1],
         )
 
     def _models(self) -> list[ModelState]:
         return [model for user in self._watchdogs for model in user.model_states()]
 
+    def _steps(self) -> int:
+        return sum(model.position[0] for model in self._models())
+
     def _look(self) -> None:
-        self._exceptions.look(sum(model.position[0] for model in self._models()))
+        steps = self._steps()
+        self._handled = {i: self._handled.get(i, steps) for i in map(id, handled().values())}
         for user, watchdog in self._watchdogs.items():
             news = None if user.paused else watchdog.look()
             if news is not None:

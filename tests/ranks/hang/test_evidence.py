@@ -11,15 +11,15 @@ import pytest
 import torch
 
 from hooktrace.ranks.hang import evidence
-from hooktrace.ranks.hang.evidence import LastingExceptions, ThreadStack, main_stack, stacks
+from hooktrace.ranks.hang.evidence import ThreadStack, main_stack, stacks
 from tests.ranks.channel.jobs import wait_for
 
 _taken = threading.Lock()
 
 
-def looked(lasting: frozenset[int] = frozenset()) -> list[ThreadStack]:
+def looked() -> list[ThreadStack]:
     found: list[ThreadStack] = []
-    looker = threading.Thread(target=lambda: found.extend(stacks(lasting)))
+    looker = threading.Thread(target=lambda: found.extend(stacks()))
     looker.start()
     looker.join()
     return found
@@ -117,22 +117,6 @@ def test_what_a_thread_is_at() -> None:
     assert far.frames[8] == f"... {200 + 1 + 4 + 2 - evidence._MOST_FRAMES} frames ..."
     assert far.where.endswith("deep")
     assert imports.doing == ("importing",)
-
-
-def test_training_in_an_except() -> None:
-    """What is handled while steps go by is no news; what came since is."""
-    lasting, event = LastingExceptions(), threading.Event()
-    handled = seen(lambda: handles(ImportError("no such"), event), lambda s: bool(s.exception))
-
-    def told() -> set[int]:
-        return {one.ident for one in looked(lasting.known) if one.exception}
-
-    for steps in (5, 6):
-        lasting.look(steps)
-        assert handled.ident in told()
-    lasting.look(7)
-    assert handled.ident not in told()
-    event.set()
 
 
 def test_the_main_thread_of_many(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -138,6 +139,23 @@ def test_a_hub_that_comes_back_ends_what_was_told_without_it(channel: Channel) -
     channel.look()
     told = [(one.hang, one.kind, one.ended_after_ns) for one in user.heard]
     assert told == [(0, "stopped", None), (0, "busy", None)]
+
+
+def test_training_in_an_except(channel: Channel) -> None:
+    """What is handled while steps go by is no news; what came since is."""
+    told = []
+    with ThreadPoolExecutor(1) as another:
+        for error in (ImportError("no such"), ValueError("boom")):
+            try:
+                raise error
+            except (ImportError, ValueError):
+                for _ in range(3):
+                    channel.look()
+                    told.append(another.submit(channel.service.status).result().main.exception)
+                    channel.user.finish()
+                    channel.user.launch()
+    said = ["ImportError: no such"] * 2, ["ValueError: boom"] * 2
+    assert [one.partition(" at test_service.py")[0] for one in told] == [*said[0], "", *said[1], ""]
 
 
 @pytest.mark.parametrize("speaks", [True, False])
