@@ -44,8 +44,7 @@ from ..ranks.hang.look import look
 from ..ranks.hang.messages import ModelStatus, stamped
 from ..ranks.hang.service import HangService, stacks_text
 from ..ranks.native_calls import call_aside
-from ..ranks.whole_job.rank_steps import RankSteps
-from ..ranks.whole_job.view import JobView
+from ..ranks.whole_job.view import JobView, RankSteps
 from ..records import ClockRecord, HangRecord
 from ..records.files import record_path
 from ..records.units import time_text

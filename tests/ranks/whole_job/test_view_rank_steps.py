@@ -14,7 +14,7 @@ from hooktrace.ranks.whole_job.gatherer import (
     decode_lines,
     decode_part,
 )
-from hooktrace.ranks.whole_job.rank_steps import ClockOffset, RankSteps
+from hooktrace.ranks.whole_job.view import ClockOffset, RankSteps
 from hooktrace.records import Batch, StepSpread
 from hooktrace.records.job import Range
 from tests.exporters.records_sample import HOOK, MODEL, STEP_NS, make_anomaly, make_run, make_step
