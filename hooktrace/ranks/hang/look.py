@@ -1,50 +1,23 @@
-"""How a rank finds out what it tells of itself.
+"""Where the models of a rank stand, and which of their calls are in flight.
 
-    ModelState.slots[*].last_call --> CallInFlight, one a bucket --> ModelStatus --+
-    evidence.py: stacks;  collectives.py: what torch has issued -------------------+--> RankStatus
+    ModelState.slots[*].last_call --> CallInFlight, one a bucket --> ModelStatus
 
 Read from outside, while the training thread goes on, without a lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
-
-from msgspec.structs import replace
 
 from ...records.units import ordinal
 from ...staging.calls import NOT_YET, BucketCall
 from ...staging.devices import relax_capture_mode
 from ...staging.slots import Departure, ModelState
-from .collectives import collectives
-from .evidence import main_stack, stacks
-from .messages import CallInFlight, ModelStatus, RankStatus
+from .messages import CallInFlight, ModelStatus
 
 _MOST = 16
-"""Models, callbacks, and of a model the lowest buckets in flight: the first of them tells most."""
-
-
-def rank_status(
-    rank: int,
-    models: Sequence[ModelState],
-    now_ns: int,
-    *,
-    paused: bool,
-    lasting: Collection[int] = (),
-) -> RankStatus:
-    """Return what this rank knows of itself; ``lasting`` exceptions are not told."""
-    threads = stacks(lasting)
-    main = main_stack(threads, training_threads(models))
-    foreign = [thread for thread in threads if thread.foreign][:_MOST]
-    return RankStatus(
-        rank=rank,
-        models=look(models, now_ns),
-        main=replace(main, frames=()),
-        callbacks=tuple(replace(thread, frames=()) for thread in foreign),
-        collectives=collectives(),
-        paused=paused,
-    )
+"""Models, and of a model the lowest buckets in flight: the first of them tells most."""
 
 
 def look(models: Iterable[ModelState], now_ns: int) -> tuple[ModelStatus, ...]:

@@ -23,9 +23,10 @@ from ...records.last_used import Bounded
 from ...records.units import named_ranks, time_text
 from ..channel.messages import HUB_GONE, Member, Notice, Silent
 from ..native_calls import call_aside
+from .collectives import collectives
 from .diagnosis import diagnose, hub_is_gone, waits_without_hub
-from .evidence import handled, stacks
-from .look import rank_status
+from .evidence import handled, main_stack, stacks
+from .look import look, training_threads
 from .messages import NOTICE, STACKS, STATUS, SUSPICION, Hang, RankStatus, Suspicion, stamped
 from .snapshot import Round
 from .watchdog import Watchdog
@@ -53,6 +54,7 @@ _MOST_STACKS = 4
 _MOST_TOLD = 4
 """Hangs that ``hooktrace top`` shows."""
 
+_MOST_CALLBACKS = 16
 _MOST_CHARACTERS = 16_384
 """Of one rank's stacks."""
 
@@ -109,14 +111,16 @@ class HangService:
         An exception that is handled while steps go by is none of it: training runs in the
         ``except``.
         """
-        paused = any(user.paused for user in self._watchdogs)
-        steps = self._steps()
-        return rank_status(
-            self.channel.rank,
-            self._models(),
-            self.channel.clock(),
-            paused=paused,
-            lasting=[one for one, at in self._handled.items() if steps > at + 1],
+        models, steps = self._models(), self._steps()
+        threads = stacks([one for one, at in self._handled.items() if steps > at + 1])
+        foreign = [thread for thread in threads if thread.foreign][:_MOST_CALLBACKS]
+        return RankStatus(
+            rank=self.channel.rank,
+            models=look(models, self.channel.clock()),
+            main=replace(main_stack(threads, training_threads(models)), frames=()),
+            callbacks=tuple(replace(thread, frames=()) for thread in foreign),
+            collectives=collectives(),
+            paused=any(user.paused for user in self._watchdogs),
         )
 
     def _models(self) -> list[ModelState]:

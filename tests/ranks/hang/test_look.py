@@ -11,7 +11,7 @@ import torch
 from msgspec.structs import replace
 
 from hooktrace.ranks.hang.collectives import Collectives, PendingCollective
-from hooktrace.ranks.hang.look import look, oldest_call, rank_status, training_threads
+from hooktrace.ranks.hang.look import look, oldest_call, training_threads
 from hooktrace.ranks.hang.messages import NOWHERE
 from hooktrace.records import Unit
 from hooktrace.staging.calls import BucketCall
@@ -87,13 +87,12 @@ def test_position() -> None:
     assert look([model], 5)[0].position == (2, 1)
 
 
-def test_status_of_this_process() -> None:
-    """With where the thread that trains is; of two models of one name the one called last."""
+def test_of_two_models_of_one_name_the_one_called_last_is_told() -> None:
+    """With the thread that called its hook."""
     rank = Rank()
     model, call = rank.model, rank.begin(0)
     assert oldest_call([model]) is call
-    status = rank_status(3, [ModelState("model0", "old", 0), model], 5, paused=True)
-    assert (status.rank, status.paused) == (3, True)
+    (status,) = look([ModelState("model0", "old", 0), model], 5)
     assert [(one.bucket, one.hook) for one in status.in_flight] == [(0, "fp16")]
     assert training_threads([model]) == [model.slots[0].thread]
 

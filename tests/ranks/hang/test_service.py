@@ -141,6 +141,16 @@ def test_a_hub_that_comes_back_ends_what_was_told_without_it(channel: Channel) -
     assert told == [(0, "stopped", None), (0, "busy", None)]
 
 
+def test_what_a_rank_tells_of_itself(channel: Channel) -> None:
+    """With the thread that trains, and that it is paused."""
+    channel.user.paused = True
+    status = channel.service.status()
+    assert (status.rank, status.paused) == (1, True)
+    assert [one.step for one in status.in_flight] == [1, 1]
+    with ThreadPoolExecutor(1) as another:
+        assert another.submit(channel.service.status).result().main.name == "MainThread"
+
+
 def test_training_in_an_except(channel: Channel) -> None:
     """What is handled while steps go by is no news; what came since is."""
     told = []
