@@ -9,10 +9,9 @@ import torch
 
 from hooktrace.ranks.hang.diagnosis import diagnose
 from hooktrace.ranks.hang.evidence import ThreadStack
-from hooktrace.ranks.hang.look import look
+from hooktrace.ranks.hang.look import Watchdog, look
 from hooktrace.ranks.hang.messages import Hang, RankStatus, Suspicion
 from hooktrace.ranks.hang.snapshot import Round
-from hooktrace.ranks.hang.watchdog import Watchdog
 from hooktrace.staging.calls import BucketCall
 from hooktrace.staging.slots import BucketSlot, ModelState
 from hooktrace.testing import FakeClock

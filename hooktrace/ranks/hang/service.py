@@ -26,10 +26,9 @@ from ..native_calls import call_aside
 from .collectives import collectives
 from .diagnosis import diagnose, hub_is_gone, waits_without_hub
 from .evidence import handled, main_stack, stacks
-from .look import look, training_threads
+from .look import Watchdog, look, training_threads
 from .messages import NOTICE, STACKS, STATUS, SUSPICION, Hang, RankStatus, Suspicion, stamped
 from .snapshot import Round
-from .watchdog import Watchdog
 
 if TYPE_CHECKING:
     from ...staging.slots import ModelState
