@@ -13,22 +13,20 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
-from weakref import WeakSet
 
 T = TypeVar("T")
 
 AT_EXIT_S = 2.0
 """A process that ends waits so long for calls that have not come back."""
 
-_threads: WeakSet[threading.Thread] = WeakSet()
-_lock = threading.Lock()
+
+class _Call(threading.Thread):
+    pass
 
 
 def call_aside(work: Callable[[], object], name: str) -> threading.Thread:
     """Return a thread that has begun to do ``work``, which raises nothing."""
-    thread = threading.Thread(target=work, name=name, daemon=True)
-    with _lock:
-        _threads.add(thread)
+    thread = _Call(target=work, name=name, daemon=True)
     thread.start()
     return thread
 
@@ -51,9 +49,7 @@ def result_aside(work: Callable[[], T], name: str) -> Future[T]:
 def wait(timeout_s: float = AT_EXIT_S) -> bool:
     """Return whether all calls came back within so many seconds, for a process that ends."""
     end = time.monotonic() + timeout_s
-    with _lock:
-        threads = list(_threads)
-    for thread in threads:
-        if thread.ident is not None:
-            thread.join(max(0.0, end - time.monotonic()))
-    return not any(thread.is_alive() for thread in threads)
+    calls = [one for one in threading.enumerate() if isinstance(one, _Call) and one.ident]
+    for call in calls:
+        call.join(max(0.0, end - time.monotonic()))
+    return not any(call.is_alive() for call in calls)
