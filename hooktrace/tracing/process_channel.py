@@ -184,7 +184,7 @@ class _Shared:
         # A disk takes its time.
         channel.on_hub = lambda: call_aside(self._write_address, "hooktrace-address")
         self._hangs = HangService(channel)
-        self._view = JobView(channel, self._hangs.told)
+        self._view = JobView(channel, self._hangs.told, lambda: list(self.users.values()))
         channel.start()
 
     def join(self, user: Tracer) -> None:
@@ -203,7 +203,6 @@ class _Shared:
         with self._files:
             for exporter in user.record_files:
                 remove_address(exporter.logdir)
-        self._view.forget(part)
         self._hangs.remove(user.hang_watch)
         return not self.users
 

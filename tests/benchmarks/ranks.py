@@ -181,7 +181,7 @@ def _hub(hosts: int, seconds: int) -> Measured:
     before_mib = resident_mib()
     me = Member(0, os.getpid(), "node0", "host 0")
     channel = Channel(me, world_size, HashStore(), time.perf_counter_ns, lambda _: None)
-    JobView(channel, {})  # which gathers what the hosts tell of steps
+    JobView(channel, {}, list)  # which gathers what the hosts tell of steps
     channel.handlers["status"] = lambda _: bytes(2048)
     channel.start()
     _wait_for(lambda: bool(channel.children.places))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -33,7 +33,7 @@ _LAST = 8
 
 
 class RankSteps:
-    """The steps of one tracer; ``suffix``: of its models' names, if it is not the first one.
+    """The steps of one tracer; of the process's second ``number`` models have another name.
 
     ``world_size``: of the job, which says how many of its steps are told.
     """
@@ -44,11 +44,12 @@ class RankSteps:
         clock_offset: ClockOffset,
         push: Callable[[JobStepRecord], None],
         world_size: int = 1,
-        suffix: str = "",
+        number: int = 1,
     ) -> None:
         self.push = push
+        self.number = number
         self._gatherer = gatherer
-        self._suffix = suffix
+        self._suffix = "" if number == 1 else f" (tracer {number})"
         self._every = told_every(world_size)
         # So far apart that they reach back to what the others have told, who tell at other times.
         self._apart_ns = interval_s(world_size) * 2e9 / _LAST
@@ -140,12 +141,16 @@ _TICK_S = 1.0
 
 
 class JobView:
-    """Of one process, in the channel's thread but for ``rank_steps``; ``hangs``: told last."""
+    """Of one process, in the channel's thread but for ``rank_steps``.
+
+    ``hangs``: told last.  ``parts``: returns what takes the batches of each tracer.
+    """
 
     def __init__(
         self,
         channel: Channel,
         hangs: Mapping[int, str],
+        parts: Callable[[], Collection[RankSteps]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._channel = channel
@@ -154,7 +159,7 @@ class JobView:
         self._interval_s = interval_s(channel.world_size)
         # All hosts within one second, by their wall clocks: what comes together costs the hub less.
         self._next_s = clock() - time.time() % self._interval_s + random.random() * _TICK_S
-        self._parts: dict[RankSteps, int] = {}
+        self._parts = parts
         self._gatherer = Gatherer()
         self._job = JobSteps(channel.world_size, clock)
         channel.report_handlers[STEPS] = self._take
@@ -164,22 +169,13 @@ class JobView:
     def rank_steps(
         self, clock_offset: ClockOffset, push: Callable[[JobStepRecord], None]
     ) -> RankSteps:
-        """Return what takes the batches of one tracer; safe from any thread.
+        """Return what takes the batches of a further tracer; safe from any thread.
 
-        ``push``: takes records of its models over the job, at the hub.  Models of a further tracer
-        of the process have another name.
+        ``push``: takes records of its models over the job, at the hub.
         """
-        used = set(self._parts.values())
+        used = {part.number for part in self._parts()}
         number = next(n for n in range(1, len(used) + 2) if n not in used)
-        suffix = "" if number == 1 else f" (tracer {number})"
-        world_size = self._channel.world_size
-        part = RankSteps(self._gatherer, clock_offset, push, world_size, suffix)
-        self._parts = {**self._parts, part: number}
-        return part
-
-    def forget(self, part: RankSteps) -> None:
-        """Let go of a tracer that has closed."""
-        self._parts = {one: number for one, number in self._parts.items() if one is not part}
+        return RankSteps(self._gatherer, clock_offset, push, self._channel.world_size, number)
 
     async def look(self, model: bytes) -> bytes:
         """Return a ``JobSnapshot`` as msgpack, of a model by its name, or of the last one."""
@@ -207,6 +203,6 @@ class JobView:
         # The records of a rank that is alone say it all.
         if self._channel.is_hub and self._channel.world_size > 1:
             for record in self._job.newest():
-                for part in self._parts:
+                for part in self._parts():
                     if part.knows(record.model):
                         part.push(record)

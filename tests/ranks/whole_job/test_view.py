@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from hooktrace.ranks.whole_job.job_steps import JobSnapshot
-from hooktrace.ranks.whole_job.view import JobView
+from hooktrace.ranks.whole_job.view import JobView, RankSteps
 from hooktrace.records import Batch, JobStepRecord
 from tests.exporters.records_sample import make_run, make_step
 
@@ -28,16 +28,23 @@ class Tree:
         self.sent: list[int] = []
         self.pushed: list[JobStepRecord] = []
         self.nodes = {rank: Node(self, rank) for rank in parents}
-        self.views = {rank: JobView(node, {}, self.clock) for rank, node in self.nodes.items()}
-        self.steps = {
-            rank: v.rank_steps(lambda _: (0, 0), self.pushed.append)
-            for rank, v in self.views.items()
+        self.steps: dict[int, list[RankSteps]] = {rank: [] for rank in parents}
+        self.views = {
+            rank: JobView(node, {}, self.steps[rank].copy, self.clock)
+            for rank, node in self.nodes.items()
         }
+        for rank in parents:
+            self.join(rank)
+
+    def join(self, rank: int) -> None:
+        part = self.views[rank].rank_steps(lambda _: (0, 0), self.pushed.append)
+        self.steps[rank].append(part)
 
     def make(self, *steps: int) -> None:
-        for rank, part in self.steps.items():
+        for rank, parts in self.steps.items():
             run = make_run(rank, len(self.parents))
-            part.add(Batch(run=run, steps=tuple(map(make_step, steps))))
+            for part in parts:
+                part.add(Batch(run=run, steps=tuple(map(make_step, steps))))
 
     def pass_s(self, seconds: float) -> None:
         """Let time pass; leaves come before their parents."""
@@ -93,6 +100,19 @@ def test_a_step_of_all_ranks_comes_to_the_hub_once() -> None:
     sent = len(tree.sent)
     tree.pass_s(3)
     assert len(tree.sent) == sent, "without news nothing is sent"
+
+
+def test_models_of_a_second_tracer_have_a_name_of_their_own() -> None:
+    """Not that of one that has closed, if another one has it still."""
+    tree = Tree({0: None, 1: 0}, 2)
+    tree.join(1)
+    tree.steps[1].pop(0)
+    tree.join(1)
+    tree.make(1)
+    tree.pass_s(3)
+    shown = tree.look()
+    assert shown.models == ("net (tracer 2)", "net")
+    assert [(s.step, s.ranks) for s in shown.steps] == [(1, 2)]
 
 
 def test_in_a_large_job_ranks_tell_of_some_steps_and_less_often() -> None:
