@@ -90,17 +90,6 @@ def stacks(lasting: Collection[int] = ()) -> list[ThreadStack]:
     ]
 
 
-def main_stack(threads: Iterable[ThreadStack], training: Iterable[int] = ()) -> ThreadStack:
-    """Return the stack of the thread that trains.
-
-    ``training``: those that hooks were called on; on a device these are the engine's, which tell
-    nothing: it is the main thread then.
-    """
-    by_ident = {thread.ident: thread for thread in threads if not thread.foreign}
-    main = threading.main_thread().ident or 0
-    return next((by_ident[i] for i in [*training, main] if i in by_ident), NOWHERE)
-
-
 def _stack(ident: int, frame: FrameType, exception: str, name: str | None) -> ThreadStack:
     inner_first = [one for one, _ in traceback.walk_stack(frame)]
     outermost = inner_first[-1].f_code

@@ -12,6 +12,7 @@ for nobody suspects nothing; the others, which wait for it, do.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from ...records.units import ordinal
 from ...staging.calls import NOT_YET, BucketCall
 from ...staging.devices import relax_capture_mode
 from ...staging.slots import Departure, ModelState
+from .evidence import NOWHERE, ThreadStack
 from .messages import CallInFlight, ModelStatus, RankStatus, Suspicion
 from .snapshot import NOTHING
 
@@ -53,10 +55,15 @@ def oldest_call(models: Iterable[ModelState]) -> BucketCall | None:
     return min(calls, key=lambda call: call.ready, default=None)
 
 
-def training_threads(models: Iterable[ModelState]) -> list[int]:
-    """Return the threads that hooks were called on, that of the newest model first."""
-    threads = [slot.thread for model in models for slot in list(model.slots.values())]
-    return list(dict.fromkeys(threads[::-1]))
+def training_thread(threads: Iterable[ThreadStack], models: Iterable[ModelState]) -> ThreadStack:
+    """Return the stack of the thread that trains: that on which the newest model's hook was called.
+
+    On a device that is the engine's, which tells nothing: it is the main thread then.
+    """
+    called = [slot.thread for model in models for slot in list(model.slots.values())]
+    main = threading.main_thread().ident or 0
+    by_ident = {thread.ident: thread for thread in threads if not thread.foreign}
+    return next((by_ident[i] for i in [*called[::-1], main] if i in by_ident), NOWHERE)
 
 
 def last_calls(model: ModelState) -> list[BucketCall]:

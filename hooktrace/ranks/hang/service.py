@@ -25,8 +25,8 @@ from ..channel.messages import HUB_GONE, Member, Notice, Silent
 from ..native_calls import call_aside
 from .collectives import collectives
 from .diagnosis import diagnose, hub_is_gone, waits_without_hub
-from .evidence import handled, main_stack, stacks
-from .look import Watchdog, look, training_threads
+from .evidence import handled, stacks
+from .look import Watchdog, look, training_thread
 from .messages import NOTICE, STACKS, STATUS, SUSPICION, Hang, RankStatus, Suspicion, stamped
 from .snapshot import Round
 
@@ -116,7 +116,7 @@ class HangService:
         return RankStatus(
             rank=self.channel.rank,
             models=look(models, self.channel.clock()),
-            main=replace(main_stack(threads, training_threads(models)), frames=()),
+            main=replace(training_thread(threads, models), frames=()),
             callbacks=tuple(replace(thread, frames=()) for thread in foreign),
             collectives=collectives(),
             paused=any(user.paused for user in self._watchdogs),

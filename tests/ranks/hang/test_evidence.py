@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hooktrace.ranks.hang import evidence
-from hooktrace.ranks.hang.evidence import ThreadStack, main_stack, stacks
+from hooktrace.ranks.hang.evidence import ThreadStack, stacks
 from tests.ranks.channel.jobs import wait_for
 
 _taken = threading.Lock()
@@ -138,16 +138,3 @@ def test_the_main_thread_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_where_is_the_users_code(file: str, users: bool) -> None:
     assert evidence.is_users(file) == users
-
-
-def test_the_thread_that_trains() -> None:
-    """That of the hooks, where it is one of Python's; else the main thread."""
-    main = threading.main_thread().ident or 0
-    of_main = ThreadStack(name="m", ident=main, frames=(), where="a")
-    worker = ThreadStack(name="w", ident=main + 1, frames=(), where="b")
-    engine = ThreadStack(name="e", ident=main + 2, frames=(), where="c", foreign=True)
-    threads = [engine, worker, of_main]
-    assert main_stack(threads, [main + 1]) is worker
-    assert main_stack(threads, [main + 2]) is of_main
-    assert main_stack(threads, [main + 3]) is of_main
-    assert main_stack([], []) is evidence.NOWHERE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +12,8 @@ import torch
 from msgspec.structs import replace
 
 from hooktrace.ranks.hang.collectives import Collectives, PendingCollective
-from hooktrace.ranks.hang.look import look, oldest_call, training_threads
-from hooktrace.ranks.hang.messages import NOWHERE
+from hooktrace.ranks.hang.evidence import NOWHERE, ThreadStack
+from hooktrace.ranks.hang.look import look, oldest_call, training_thread
 from hooktrace.records import Unit
 from hooktrace.staging.calls import BucketCall
 from hooktrace.staging.slots import BucketSlot, ModelState
@@ -88,13 +89,30 @@ def test_position() -> None:
 
 
 def test_of_two_models_of_one_name_the_one_called_last_is_told() -> None:
-    """With the thread that called its hook."""
     rank = Rank()
     model, call = rank.model, rank.begin(0)
     assert oldest_call([model]) is call
     (status,) = look([ModelState("model0", "old", 0), model], 5)
     assert [(one.bucket, one.hook) for one in status.in_flight] == [(0, "fp16")]
-    assert training_threads([model]) == [model.slots[0].thread]
+
+
+def test_the_thread_that_trains() -> None:
+    """That of the newest model's hook, where it is one of Python's; else the main thread."""
+    main = threading.main_thread().ident or 0
+    of_main = ThreadStack(name="m", ident=main, frames=(), where="a")
+    worker = ThreadStack(name="w", ident=main + 1, frames=(), where="b")
+    engine = ThreadStack(name="e", ident=main + 2, frames=(), where="c", foreign=True)
+
+    def trains(*called: int) -> ThreadStack:
+        models: list[Any] = [
+            SimpleNamespace(slots={0: SimpleNamespace(thread=main + one)}) for one in called
+        ]
+        return training_thread([engine, worker, of_main], models)
+
+    assert trains(0, 1) is worker
+    assert trains(2) is of_main
+    assert trains(3) is of_main
+    assert training_thread([], []) is NOWHERE
 
 
 def test_a_call_waits_until_its_device_has_passed_it() -> None:
