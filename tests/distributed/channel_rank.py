@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 import time
 
 from torch.distributed import TCPStore
 
 from hooktrace.ranks.channel.channel import Channel
-from hooktrace.ranks.channel.meeting import host_id
-from hooktrace.ranks.channel.messages import Member
-from hooktrace.ranks.channel.process import identity
+from hooktrace.ranks.channel.process import member_of
 from tests.ranks.channel.jobs import ask
 
 
 def main(rank: int, size: int, host: str, port: int) -> None:
     """Be a rank until the input ends."""
     store = TCPStore(host, port, size, is_master=rank == 0, wait_for_workers=False)
-    me = Member(rank, os.getpid(), socket.gethostname(), host_id(), *identity(os.getpid()))
-    channel = Channel(me, size, store, time.perf_counter_ns, lambda _: None)
+    channel = Channel(
+        member_of(rank, os.getpid()), size, store, time.perf_counter_ns, lambda _: None
+    )
     channel.handlers["who"] = lambda _: b""
     channel.start()
     for _ in sys.stdin:

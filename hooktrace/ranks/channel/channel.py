@@ -12,7 +12,6 @@ import asyncio
 import logging
 import os
 import selectors
-import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,11 +23,11 @@ from ...records import ClockRecord
 from ...staging.calls import Clock
 from ...staging.job import current_rank, job_store
 from .clock import ClockOffset
-from .meeting import Meeting, host_id
+from .meeting import Meeting
 from .messages import Member, Report
 from .node import Node
 from .parent import Membership
-from .process import identity
+from .process import member_of
 
 logger = logging.getLogger("hooktrace")
 
@@ -143,10 +142,8 @@ def channel_of_this_process(clock: Clock, report_clock: Callable[[ClockRecord], 
     """Return the channel of torch's default process group, or of a process without one."""
     several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
     rank = current_rank() if several else 0
-    pid = os.getpid()
-    me = Member(rank, pid, socket.gethostname(), host_id(), *identity(pid))
     store, size = (job_store(), dist.get_world_size()) if several else (None, 1)
-    return Channel(me, size, store, clock, report_clock)
+    return Channel(member_of(rank, os.getpid()), size, store, clock, report_clock)
 
 
 _of_the_parent: list[object] = []

@@ -14,10 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import os
-import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -88,16 +85,6 @@ class Meeting:
 def is_loopback(host: str) -> bool:
     """Return whether an IP address means the host itself, on each host."""
     return ipaddress.ip_address(host).is_loopback
-
-
-def host_id() -> str:
-    """Return what is the same for processes that reach each other by loopback, and no others."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        network = os.stat("/proc/self/ns/net").st_ino
-    except OSError:  # no Linux
-        return socket.gethostname()
-    return f"{boot}-{network}"
 
 
 async def aside(work: Callable[[], T], needs: str = "torch's store") -> T:

@@ -1,20 +1,22 @@
-"""The process of a rank, as another one of its host sees it: whether it runs, is stopped, is gone.
+"""The process of a rank: who it is, and, as another one of its host sees it, whether it runs.
 
-pid --identity--> Member.began, .pids        Member of this host --/proc--> State
+pid --member_of--> Member        Member of this host --/proc--> State
 """
 
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 from .messages import Member, State
 
 
-def identity(pid: int) -> tuple[int, int]:
-    """Return ``began`` and ``pids`` of a process that is seen from here, as ``Member`` has them."""
+def member_of(rank: int, pid: int) -> Member:
+    """Return who a rank is, whose process is on this host."""
     found = _stat(pid)
-    return (0, 0) if found is None else (found[1], _pids())
+    began, pids = (0, 0) if found is None else (found[1], _pids())
+    return Member(rank, pid, socket.gethostname(), _host_id(), began, pids)
 
 
 def state_of(member: Member) -> State:
@@ -25,6 +27,16 @@ def state_of(member: Member) -> State:
     if began != member.began or letter in "XxZ":  # of a zombie nothing but its number is left
         return "gone"
     return "stopped" if letter in "Tt" else "running"
+
+
+def _host_id() -> str:
+    """Return what is the same for processes that reach each other by loopback, and no others."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        network = os.stat("/proc/self/ns/net").st_ino
+    except OSError:  # no Linux
+        return socket.gethostname()
+    return f"{boot}-{network}"
 
 
 def _pids() -> int:

@@ -14,7 +14,6 @@ from torch.distributed import HashStore
 from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.messages import Member
 from hooktrace.ranks.channel.node import Answers
-from hooktrace.ranks.channel.process import identity
 from hooktrace.records import ClockRecord
 
 S = 1_000_000_000
@@ -42,10 +41,6 @@ def ask(channel: Channel, name: str, argument: bytes, timeout_s: float) -> Answe
 
 def has_parent(channel: Channel) -> bool:
     return channel.parent is not None and channel.parent.is_there
-
-
-def member_of(pid: int) -> Member:
-    return Member(0, pid, "h", "h", *identity(pid))
 
 
 class Job:

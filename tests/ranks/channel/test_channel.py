@@ -18,9 +18,9 @@ from torch.distributed import FileStore
 from hooktrace.ranks.channel import parent as finds_parent
 from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.messages import Member
-from hooktrace.ranks.channel.process import state_of
+from hooktrace.ranks.channel.process import member_of, state_of
 from hooktrace.tracing import process_channel
-from tests.ranks.channel.jobs import DEADLINE_S, Job, ask, has_parent, member_of, wait_for
+from tests.ranks.channel.jobs import DEADLINE_S, Job, ask, has_parent, wait_for
 
 ROOT = Path(__file__).parents[3]
 
@@ -45,7 +45,7 @@ def test_it_ends_where_the_loop_is_busy() -> None:
 def test_states_of_a_process() -> None:
     """Running, stopped, running again, gone; of another one of its number, or of a container."""
     with subprocess.Popen(["sleep", "60"]) as sleeper:
-        known = member_of(sleeper.pid)
+        known = member_of(0, sleeper.pid)
         for number, state in ((0, "running"), (signal.SIGSTOP, "stopped")):
             sleeper.send_signal(number)
             assert wait_for(lambda: state_of(known) == state)  # noqa: B023  # called at once
