@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .handshake import WrongTokenError, connect, listen
+from .handshake import connect, listen
 from .messages import (
     LENGTH,
     MOST_BYTES,
@@ -129,14 +129,14 @@ class Connection(asyncio.Protocol):
                 answer, self._awaited = self._handshake.send(part)
                 self.transport.write(answer)
             except StopIteration as done:
+                if done.value is None:
+                    self.transport.abort()  # without a word
+                    return False
                 self.transport.write(done.value)
                 self.known = True
                 if self._hello is not None:
                     self.send(self._hello)
                 return True
-            except WrongTokenError:
-                self.transport.abort()  # without a word
-                return False
         return False
 
     def _take(self, body: bytes, arrived: int) -> None:

@@ -6,6 +6,8 @@ import select
 import socket
 from contextlib import suppress
 
+import pytest
+
 from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.handshake import NONCE_BYTES, PROOF_BYTES, connect
 from hooktrace.ranks.channel.messages import (
@@ -41,8 +43,9 @@ class Stranger(socket.socket):
         """What is right to send first."""
         self.say(self.proof if instead is None else instead)
         if instead is None:
-            with suppress(StopIteration):
+            with pytest.raises(StopIteration) as done:
                 handshake.send(self.recv(PROOF_BYTES, socket.MSG_WAITALL))
+            assert done.value.value is not None
 
     def hello(self, rank: int, *, protocol: int = PROTOCOL) -> Stranger:
         return self.say(Hello(protocol, Member(rank, 0, "a host", "a host")))
