@@ -281,9 +281,8 @@ class Membership:
         ``before``: the state of its process before the last try; if that has changed, the try says
         nothing of the process as it is now.
         """
-        trouble = self._trouble
+        trouble, parent = self._trouble, self._node.parent
         why = "" if trouble is None else f"{type(trouble).__name__}: {trouble}".rstrip(": ")
-        parent = self._node.parent
         hub, state = self._node.hub, self._hub_state()
         if hub is None or parent is None:
             if alone_s > _LATE_S and why and not self._is_said:
@@ -294,13 +293,10 @@ class Membership:
                     "TCP, or pass Tracer(channel=False)",
                     why,
                 )
-            return
-        if alone_s <= _LASTING_S or parent.goodbye is not None or state != before:
-            return
-        if state is None:
+        elif alone_s > _LASTING_S and parent.goodbye is None and state == before:
             is_silent = isinstance(trouble, OSError) and not isinstance(trouble, ConnectionError)
-            state = "unreachable" if is_silent else "unknown"
-        self._node.notice(Notice(HUB_GONE, encode(Silent(hub.member, state, why[:1024]))))
+            told = state or ("unreachable" if is_silent else "unknown")
+            self._node.notice(Notice(HUB_GONE, encode(Silent(hub.member, told, why[:1024]))))
 
     def _hub_state(self) -> State | None:
         """Return the state of the hub's process, ``None`` where that is not seen from here."""

@@ -13,7 +13,7 @@ import msgspec
 
 from ...records import StepSpread
 from ...records.job import merged
-from ...records.last_used import LastUsed
+from ...records.last_used import Bounded, LastUsed
 
 Model = tuple[str, str]
 """Its name and its hook's."""
@@ -118,7 +118,7 @@ class Gatherer:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._table = StepTable(MOST_STEPS)
-        self._lines: dict[tuple[int, str], RankLine] = {}
+        self._lines: Bounded[tuple[int, str], RankLine] = Bounded(_LINES)
         self._lost_below: dict[int, int] = {}
 
     def add(self, steps: Iterable[tuple[Model, StepSpread]], lines: Iterable[RankLine]) -> None:
@@ -127,8 +127,7 @@ class Gatherer:
             for model, part in steps:
                 self._table.add(model, part)
             for line in lines:
-                if len(self._lines) < _LINES or (line.rank, line.model) in self._lines:
-                    self._lines[line.rank, line.model] = line
+                self._lines[line.rank, line.model] = line
 
     def take(self, child: int, payload: bytes) -> None:
         """Take a child's message.  Raises ``msgspec.DecodeError`` where it is none."""
