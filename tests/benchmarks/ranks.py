@@ -25,7 +25,7 @@ from hooktrace.ranks.channel.clock import ClockOffset
 from hooktrace.ranks.channel.messages import Member, Notice, Place, Report
 from hooktrace.ranks.channel.node import Answers, Node
 from hooktrace.ranks.channel.parent import Parent
-from hooktrace.ranks.whole_job.gatherer import Gatherer, RankLine, interval_s, told_every
+from hooktrace.ranks.whole_job.job_steps import Gatherer, RankLine, interval_s, told_every
 from hooktrace.ranks.whole_job.view import STEPS, JobView
 from hooktrace.records import StepSpread
 from hooktrace.records.job import Range

@@ -13,8 +13,7 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
-from ...ranks.whole_job.gatherer import interval_s, told_every
-from ...ranks.whole_job.job_steps import JobSnapshot, RankRow
+from ...ranks.whole_job.job_steps import JobSnapshot, RankRow, interval_s, told_every
 from ...records import StepSpread
 from ...records.job import Range
 from ...records.units import milliseconds, ms

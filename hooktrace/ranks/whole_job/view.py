@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from ...records import AnomalyRecord, Batch, JobStepRecord, StepRecord, StepSpread
 from ...records.job import range_of
 from ...records.last_used import LastUsed
-from .gatherer import Gatherer, RankLine, encode, interval_s, told_every
-from .job_steps import JobSteps
+from ..channel.messages import encode
+from .job_steps import Gatherer, JobSteps, RankLine, interval_s, told_every
 
 if TYPE_CHECKING:
     from ..channel.channel import Channel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hooktrace.ranks.whole_job.gatherer import Gatherer, RankLine
+from hooktrace.ranks.whole_job.job_steps import Gatherer, RankLine
 from hooktrace.records import StepSpread
 from hooktrace.records.job import range_of
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.ranks.whole_job.gatherer import (
+from hooktrace.ranks.whole_job.job_steps import (
     Gatherer,
     Model,
     RankLine,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hooktrace.ranks.whole_job.gatherer import Gatherer, decode_lines, decode_part
+from hooktrace.ranks.whole_job.job_steps import Gatherer, decode_lines, decode_part
 
 from .parts import MODEL, line_of, message_of, part_of
 
