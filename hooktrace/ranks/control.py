@@ -66,6 +66,14 @@ FROM_ONE_STEP = ("detail", "probe")
 _AHEAD = 8
 """Steps from the foremost rank's on, and as many as a rank made while it was asked."""
 
+_CONNECT_S = 5.0
+_ENDED = (
+    "there is no connection to rank 0: it refused the token, the job ends, or another process has "
+    "its port; take the address and the token from the file that this job wrote"
+)
+
+_NAME = "channel.json"
+
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """``number``: of steps.  ``first``: step by model, from which on.
@@ -140,15 +148,6 @@ def _foremost(ranks: Iterable[Done]) -> dict[str, int]:
         for model, step in done.steps.items():
             found[model] = max(step, found.get(model, step))
     return found
-
-
-# The asking side.
-
-_CONNECT_S = 5.0
-_ENDED = (
-    "there is no connection to rank 0: it refused the token, the job ends, or another process has "
-    "its port; take the address and the token from the file that this job wrote"
-)
 
 
 def send_command(address: HubAddress, command: Command) -> CommandResult:
@@ -229,11 +228,6 @@ async def _connected(address: HubAddress, question: Ask) -> _Client:
         f"nobody answers at {places or 'all'} ({trouble}): the job has ended, or this host does "
         "not reach it"
     )
-
-
-# Where it finds the hub.
-
-_NAME = "channel.json"
 
 
 def address_path(run: str | os.PathLike[str]) -> Path:

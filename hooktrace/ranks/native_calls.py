@@ -16,9 +16,6 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-AT_EXIT_S = 2.0
-"""A process that ends waits so long for calls that have not come back."""
-
 
 class _Call(threading.Thread):
     pass
@@ -46,7 +43,7 @@ def result_aside(work: Callable[[], T], name: str) -> Future[T]:
     return result
 
 
-def wait(timeout_s: float = AT_EXIT_S) -> bool:
+def wait(timeout_s: float = 2.0) -> bool:
     """Return whether all calls came back within so many seconds, for a process that ends."""
     end = time.monotonic() + timeout_s
     calls = [one for one in threading.enumerate() if isinstance(one, _Call) and one.ident]

@@ -7,6 +7,7 @@
         meeting.py         where to find each other at first: the job's store, addresses
         clock.py           how far this clock is from the hub's, by pings to the parent
       node.py, children.py questions down, answers and news up, notices down
+        process.py         who a rank is, and whether its process runs
       connection.py        bounded messages                      messages.py  what they are
         handshake.py       before them: both ends know the token
 

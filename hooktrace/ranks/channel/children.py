@@ -52,10 +52,9 @@ _CHILDREN_A_SECOND = 125
 class Child(Connection):
     """One connection from below, which stands for a rank and those below it."""
 
-    def __init__(self, all_of_them: Children, above: Node) -> None:
-        super().__init__(all_of_them.token, above.clock)
+    def __init__(self, all_of_them: Children) -> None:
+        super().__init__(all_of_them.token, all_of_them.above.clock)
         self._all = all_of_them
-        self._above = above
         self.member: Member | None = None
         self.asked: dict[int, asyncio.Future[Answered]] = {}
         """By number, the answers that are awaited."""
@@ -78,7 +77,7 @@ class Child(Connection):
             case Ping() if is_rank:
                 self._all.pinged(self, message, arrived_ns)
             case Report() if is_rank:
-                self._above.reported(message)
+                self._all.above.reported(message)
             case Answered() if is_rank:
                 if awaited := self.asked.pop(message.number, None):  # or it comes too late
                     awaited.set_result(message)
@@ -108,7 +107,7 @@ class Children:
 
     def __init__(self, above: Node) -> None:
         self.token = secrets.token_bytes(TOKEN_BYTES)
-        self._above = above
+        self.above = above
         self._servers: dict[Place, asyncio.Server] = {}
         self.strangers: Bounded[Child, Child] = Bounded(_MOST_STRANGERS)
         """Who has not said what it is."""
@@ -129,7 +128,7 @@ class Children:
         if known is not None:
             return known
         server = await asyncio.get_running_loop().create_server(
-            lambda: Child(self, self._above), host, 0, backlog=1024
+            lambda: Child(self), host, 0, backlog=1024
         )  # all hosts of a large job come at once
         place = host, int(server.sockets[0].getsockname()[1])
         self._servers[place] = server
@@ -182,26 +181,26 @@ class Children:
             child.member = hello.member
             self.strangers.pop(child, None)
             self._ranks[child] = None
-            child.send(Welcome(self._above.me))
+            child.send(Welcome(self.above.me))
             self.changed(child, Members(joined=(hello.member,)))
 
     def questioned(self, client: Child, question: Question) -> None:
         """Have a client's question answered, or refuse it."""
-        handlers = self._above.control_handlers
+        handlers = self.above.control_handlers
         if question.protocol != PROTOCOL or question.ask.name not in handlers:
             client.leave(_OTHER_VERSION)
-        elif not self._above.is_hub:
+        elif not self.above.is_hub:
             client.leave("this is not the hub")
         elif len(self._clients) >= _MOST_CLIENTS:
             client.leave("too many clients")
         else:
             self.strangers.pop(client, None)
             self._clients.add(client)
-            client.send(Welcome(self._above.me))
-            self._above.spawn(self._above.answer_client(client, question.ask))
+            client.send(Welcome(self.above.me))
+            self.above.spawn(self.above.answer_client(client, question.ask))
 
     def _may_be_below(self, member: Member) -> bool:
-        return 0 <= member.rank < self._above.world_size and member.rank != self._above.rank
+        return 0 <= member.rank < self.above.world_size and member.rank != self.above.rank
 
     def changed(self, child: Child, change: Members) -> None:
         """Take note of who came and went below a child."""
@@ -217,15 +216,15 @@ class Children:
         gone = tuple([rank for rank in change.gone if self._of_rank.get(rank) is child])
         for rank in gone:
             del self._of_rank[rank]
-        self._above.members_changed(replace(change, gone=gone))
+        self.above.members_changed(replace(change, gone=gone))
 
     def pinged(self, child: Child, ping: Ping, arrived_ns: int) -> None:
         """Answer a ping."""
-        offset, uncertainty = self._above.offset_at(arrived_ns) or (None, 0)
+        offset, uncertainty = self.above.offset_at(arrived_ns) or (None, 0)
         interval_s = max(LEAST_INTERVAL_S, len(self._ranks) / _CHILDREN_A_SECOND)
         host_id = "" if child.member is None else child.member.host_id
         is_first = self._firsts.setdefault(host_id, child) is child
-        answered = self._above.clock()
+        answered = self.above.clock()
         child.send(
             Pong(ping.sent_ns, arrived_ns, answered, offset, uncertainty, interval_s, is_first)
         )

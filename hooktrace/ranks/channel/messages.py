@@ -29,14 +29,12 @@ Text = Annotated[str, Meta(max_length=1024)]
 MOST_PAYLOAD = 4 << 20
 Payload = Annotated[bytes, Meta(max_length=MOST_PAYLOAD)]
 Rank = Annotated[int, Meta(ge=0, le=1 << 31)]
+Place = tuple[Text, int]
+"""A host's address and a port."""
 
 State = Literal["running", "stopped", "gone", "ended", "unreachable", "unknown"]
 """Of a process that does not answer, as its host tells it.  ``stopped``: by a signal, as SIGSTOP.
 ``ended``: it has left the channel in order.  ``unreachable``: nobody on its host answers."""
-
-
-Place = tuple[Text, int]
-"""A host's address and a port."""
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):

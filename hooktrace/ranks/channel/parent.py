@@ -78,9 +78,8 @@ class Parent(Connection):
     def __init__(self, node: Node, token: bytes) -> None:
         super().__init__(token, node.clock, Hello(PROTOCOL, node.me))
         self._node = node
-        loop = asyncio.get_running_loop()
-        self._welcomed: asyncio.Future[Member] = loop.create_future()
-        self._over: asyncio.Future[None] = loop.create_future()
+        self._welcomed: asyncio.Future[Member] = asyncio.Future()
+        self._over: asyncio.Future[None] = asyncio.Future()
         self._interval_s = 1.0
         self._has_pinged = False
         """Whether a report has taken a ping along, in this interval."""
@@ -155,8 +154,7 @@ class Parent(Connection):
         if not self._welcomed.done():
             why = (self.goodbye or "the connection ended") if self.known else _NO_PROOF
             self._welcomed.set_exception(ConnectionError(why))
-        if not self._over.done():
-            self._over.set_result(None)
+        self._over.set_result(None)
 
 
 class Membership:

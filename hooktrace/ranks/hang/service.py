@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from ...records.hang import RankStacks
 from ...records.last_used import Bounded
 from ...records.units import named_ranks, time_text
-from ..channel.messages import HUB_GONE, Member, Notice, Silent
+from ..channel.messages import HUB_GONE, Member, Notice, Silent, encode
 from ..native_calls import call_aside
 from .collectives import collectives
 from .diagnosis import diagnose, hub_is_gone, waits_without_hub
@@ -57,7 +57,6 @@ _MOST_CALLBACKS = 16
 _MOST_CHARACTERS = 16_384
 """Of one rank's stacks."""
 
-_encode = msgspec.msgpack.encode
 _decode_hang = msgspec.msgpack.Decoder(Hang).decode
 _decode_status = msgspec.msgpack.Decoder(RankStatus).decode
 _decode_stacks = msgspec.msgpack.Decoder(RankStacks | None).decode
@@ -69,7 +68,7 @@ class HangService:
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self._watchdogs: dict[TracerHangs, Watchdog] = {}
-        """Another one whenever a tracer comes or goes: who reads it needs no lock."""
+        """Of tracers, which come and go meanwhile: who goes through it takes a list of it."""
         self.open: tuple[Hang, float] | None = None
         """What was told last and is not over yet, and when by the monotonic clock."""
         self.number = 0
@@ -83,7 +82,7 @@ class HangService:
         self._is_alone = False
         """Whether what is open was told by this rank itself, without the hub."""
         self._said_gone = False
-        channel.handlers[STATUS] = lambda _: _encode(self.status())
+        channel.handlers[STATUS] = lambda _: encode(self.status())
         channel.handlers[STACKS] = self._answer_stacks
         channel.report_handlers[SUSPICION] = self._hub.hear
         channel.notice_handlers[NOTICE] = lambda told: self._take(_decode_hang(told))
@@ -93,16 +92,15 @@ class HangService:
     def add(self, user: TracerHangs) -> None:
         """Watch a tracer's models from now on."""
         with self._lock:
-            self._watchdogs = {**self._watchdogs, user: Watchdog(user, self.status)}
+            self._watchdogs[user] = Watchdog(user, self.status)
 
     def remove(self, user: TracerHangs) -> None:
         """Watch a tracer no more."""
         with self._lock:
-            watchdog = self._watchdogs.get(user)
-            self._watchdogs = {u: one for u, one in self._watchdogs.items() if u is not user}
+            watchdog = self._watchdogs.pop(user, None)
         news = None if watchdog is None else watchdog.close()
         if news is not None:
-            self.channel.report(SUSPICION, _encode(news))
+            self.channel.report(SUSPICION, encode(news))
 
     def status(self) -> RankStatus:
         """Return what this rank knows of itself.
@@ -119,11 +117,11 @@ class HangService:
             main=replace(training_thread(threads, models), frames=()),
             callbacks=tuple(replace(thread, frames=()) for thread in foreign),
             collectives=collectives(),
-            paused=any(user.paused for user in self._watchdogs),
+            paused=any(user.paused for user in list(self._watchdogs)),
         )
 
     def _models(self) -> list[ModelState]:
-        return [model for user in self._watchdogs for model in user.model_states()]
+        return [model for user in list(self._watchdogs) for model in user.model_states()]
 
     def _steps(self) -> int:
         return sum(model.position[0] for model in self._models())
@@ -131,10 +129,10 @@ class HangService:
     def _look(self) -> None:
         steps = self._steps()
         self._handled = {i: self._handled.get(i, steps) for i in map(id, handled().values())}
-        for user, watchdog in self._watchdogs.items():
+        for user, watchdog in list(self._watchdogs.items()):
             news = None if user.paused else watchdog.look()
             if news is not None:
-                self.channel.report(SUSPICION, _encode(news))
+                self.channel.report(SUSPICION, encode(news))
             if news is not None and news.over and self._is_alone and self.open is not None:
                 self._take(over(*self.open, news.error))
 
@@ -146,7 +144,7 @@ class HangService:
             said = stamped(self.channel.rank, time.time_ns(), hub_is_gone(hub))
             # A log's lock, a disk may be what ranks wait for.
             call_aside(lambda: logger.warning("%s", said), "hooktrace-hang-warn")
-        suspected = [one.suspicion for one in self._watchdogs.values() if one.suspicion]
+        suspected = [one.suspicion for one in list(self._watchdogs.values()) if one.suspicion]
         limits = [one.threshold_ns for one in suspected]
         if self.open is not None or not limits:
             return
@@ -169,8 +167,8 @@ class HangService:
     def _answer_stacks(self, wanted: bytes) -> bytes:
         me = self.channel.me
         if me.rank not in msgspec.msgpack.decode(wanted, type=tuple[int, ...]):
-            return _encode(None)
-        return _encode(stacks_of(me, "running", stacks_text()))
+            return encode(None)
+        return encode(stacks_of(me, "running", stacks_text()))
 
 
 class HangHub:
@@ -266,7 +264,7 @@ class HangHub:
         return found.is_due(threshold_ns)
 
     def _tell(self, found: Hang) -> None:
-        self._channel.notice(Notice(NOTICE, _encode(found)))
+        self._channel.notice(Notice(NOTICE, encode(found)))
 
     def _end(self, error: str) -> None:
         """Tell that the hang is over which was told last."""
@@ -288,7 +286,7 @@ class HangHub:
 
     async def _ask(self, name: str, question: object, timeout_s: float) -> Answers[bytes]:
         timeout_s *= 1 + self._channel.world_size / _RANKS_A_SECOND
-        return await self._channel.gather(name, _encode(question), timeout_s)
+        return await self._channel.gather(name, encode(question), timeout_s)
 
 
 def stacks_text() -> str:

@@ -42,6 +42,22 @@ At two steps a second the hub of 10,000 ranks spends some 3 % of a core.  A mess
 more than ``MOST_STEPS``; those that are lost are counted.
 """
 
+KEPT_STEPS = 512
+"""Of each model, at the hub."""
+
+WAIT_S = 10.0
+"""How long ranks that have not told are waited for, and twice the interval at which nodes tell."""
+
+_SHOWN_STEPS = 64
+MOST_RANKS = 256
+"""Of a larger job those that come latest."""
+
+_LONG_S = 30.0
+"""Ranks whose last news are older by that come before the others."""
+
+_TOGETHER = 100
+"""Lines that are looked at before other threads get a turn."""
+
 
 def interval_s(world_size: int) -> int:
     """Return how often a node tells."""
@@ -157,23 +173,6 @@ class Gatherer:
             return encode(Part(steps, lines, self._table.lost + sum(self._lost_below.values())))
 
 
-KEPT_STEPS = 512
-"""Of each model."""
-
-WAIT_S = 10.0
-"""How long ranks that have not told are waited for, and twice the interval at which nodes tell."""
-
-_SHOWN_STEPS = 64
-MOST_RANKS = 256
-"""Of a larger job those that come latest."""
-
-_LONG_S = 30.0
-"""Ranks whose last news are older by that come before the others."""
-
-_TOGETHER = 100
-"""Lines that are looked at before other threads get a turn."""
-
-
 class RankRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One rank: its last ``line``, which is ``age_s`` old.
 
@@ -238,9 +237,8 @@ class JobSteps:
                 if spread.ranks >= size or is_old or newer > KEPT_STEPS // 2:
                     self._recorded[model] = spread.step
                     name, hook = model
-                    found.append(
-                        JobStepRecord(model=name, hook=hook, world_size=size, spread=spread)
-                    )
+                    told = JobStepRecord(model=name, hook=hook, world_size=size, spread=spread)
+                    found.append(told)
                     break
         return found
 

@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 ClockOffset = Callable[[int], tuple[int, int] | None]
 """Of a host time: the offset to rank 0's clock and its uncertainty, ns; ``None`` if unknown."""
 
+STEPS = "job_steps"
+"""What reports of this view are called."""
+LOOK = "job"
+"""And what ``hooktrace top`` asks."""
+
+_TICK_S = 1.0
+
 _MODELS = 4
 """Of a rank's models, the last that are shown by rank."""
 _LAST = 8
@@ -130,14 +137,6 @@ class _Line:
 
 def _mean(ns: deque[int]) -> int | None:
     return sum(ns) // len(ns) if ns else None
-
-
-STEPS = "job_steps"
-"""What reports of this view are called."""
-LOOK = "job"
-"""And what ``hooktrace top`` asks."""
-
-_TICK_S = 1.0
 
 
 class JobView:
