@@ -110,8 +110,7 @@ def test_the_thread_that_trains() -> None:
         return training_thread([engine, worker, of_main], models)
 
     assert trains(0, 1) is worker
-    assert trains(2) is of_main
-    assert trains(3) is of_main
+    assert trains(2) is trains(3) is of_main
     assert training_thread([], []) is NOWHERE
 
 

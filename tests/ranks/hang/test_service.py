@@ -141,19 +141,9 @@ def test_a_hub_that_comes_back_ends_what_was_told_without_it(channel: Channel) -
     assert told == [(0, "stopped", None), (0, "busy", None)]
 
 
-def test_what_a_rank_tells_of_itself(channel: Channel) -> None:
-    """With the thread that trains, and that it is paused."""
-    channel.user.paused = True
-    status = channel.service.status()
-    assert (status.rank, status.paused) == (1, True)
-    assert [one.step for one in status.in_flight] == [1, 1]
-    with ThreadPoolExecutor(1) as another:
-        assert another.submit(channel.service.status).result().main.name == "MainThread"
-
-
 def test_training_in_an_except(channel: Channel) -> None:
-    """What is handled while steps go by is no news; what came since is."""
-    told = []
+    """A rank tells of its main thread; what is handled while steps go by is no news there."""
+    told, channel.user.paused = [], True
     with ThreadPoolExecutor(1) as another:
         for error in (ImportError("no such"), ValueError("boom")):
             try:
@@ -161,9 +151,11 @@ def test_training_in_an_except(channel: Channel) -> None:
             except (ImportError, ValueError):
                 for _ in range(3):
                     channel.look()
-                    told.append(another.submit(channel.service.status).result().main.exception)
+                    status = another.submit(channel.service.status).result()
+                    told.append(status.main.exception)
                     channel.user.finish()
                     channel.user.launch()
+    assert (status.rank, status.paused, status.main.name) == (1, True, "MainThread")
     said = ["ImportError: no such"] * 2, ["ValueError: boom"] * 2
     assert [one.partition(" at test_service.py")[0] for one in told] == [*said[0], "", *said[1], ""]
 
