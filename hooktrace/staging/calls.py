@@ -4,9 +4,10 @@
     driver: issued / arrived / finished or failed;   traced hook: launched;   engine: backward_over
 
 A call is written by the training thread and then by one callback thread, never by both at once.
-Its end, ``done``, is written last: the drain reads no call before, and it is not touched after, but
-for two stamps: ``launched`` is ``None`` while the hook has not returned, and ``backward_end`` is
-``NOT_YET`` while backward goes on.
+Its end, ``done``, is written last, or, where hooktrace is to look at the result, that it did: the
+drain makes records of no call before, and it is not touched after, but for two stamps: ``launched``
+is ``None`` while the hook has not returned, and ``backward_end`` is ``NOT_YET`` while backward goes
+on.
 
 No stamp raises: what fails in one (a clock, a device event, an operation of the user's own) leaves
 the call ``unknown``, which the drain counts, and the hook goes on.
@@ -309,10 +310,6 @@ class BucketCall:
         self.error = f"{type(error).__name__}: {error}"
         self.arrived(failed=True)
         self.finished()
-
-    def let_go(self) -> None:
-        """Give its events back to their pool: nobody reads the call any more."""
-        give_back([self])
 
     def lose_stamps(self, error: BaseException) -> None:
         """Give up the stages of this call, and its times on a device, and say why."""

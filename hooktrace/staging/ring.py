@@ -56,9 +56,9 @@ class Loss(NamedTuple):
 
 
 class Ring:
-    """A bounded first-in-first-out buffer for many producers, who may pass it by one entry each.
+    """A bounded first-in-first-out buffer for many producers; the last entry may pass the bound.
 
-    ``capacity``: in calls of hooks.  An entry fits if it would among others of its own size.
+    ``capacity``: in calls of hooks; an entry is as many as its ``size`` says, or one.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -68,28 +68,39 @@ class Ring:
     def clear(self) -> None:
         """Begin anew, as in a forked child, where nobody else pushes yet."""
         self._entries: deque[object] = deque()
+        self.filled = 0
+        """How many calls and other entries wait."""
         self.dropped = 0
-        """How many calls and other entries did not fit, ever."""
-        self._lock = threading.Lock()
+        """How many did not fit, ever."""
+        self._lock = threading.RLock()  # a signal handler may push while its thread does
 
     def push(self, entry: object) -> None:
         """Add an entry, or drop and count it when the ring is full."""
         size = getattr(entry, "size", 1)
-        if len(self._entries) * size >= self.capacity:
-            with self._lock:
-                self.dropped += size
-            let_go = getattr(entry, "let_go", None)
-            if let_go is not None:
-                let_go()
-            return
-        self._entries.append(entry)
+        with self._lock:
+            if self.filled < self.capacity:
+                self.filled += size
+                self._entries.append(entry)
+                return
+        self.drop(size)
+        let_go = getattr(entry, "let_go", None)
+        if let_go is not None:
+            let_go()
+
+    def drop(self, count: int) -> None:
+        """Count what did not fit."""
+        with self._lock:
+            self.dropped += count
 
     def pop(self) -> object | None:
         """Take the oldest entry; ``None`` when there is none."""
         try:
-            return self._entries.popleft()
+            entry = self._entries.popleft()
         except IndexError:
             return None
+        with self._lock:
+            self.filled -= getattr(entry, "size", 1)
+        return entry
 
     def __len__(self) -> int:
         """Number of entries waiting."""

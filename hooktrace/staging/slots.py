@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ..testing.fakes import FakeBucket
     from ..tracing.tracer import Tracer
     from .calls import BucketCall, Collective
+    from .ring import Ring
 
 
 GradBucketLike: TypeAlias = "GradBucket | FakeBucket"
@@ -189,13 +190,15 @@ class ModelState:
         self.last_index = index
         return self.step
 
-    def begin_step(self, step: int, push: Callable[[object], object]) -> StepCalls:
-        """Return what takes the calls of a step that is recorded; ``push``: has it from now on."""
-        if self.calls.is_lost:
-            self.calls.let_go()
-        self.calls = StepCalls(step, max(1, len(self.slots)))
-        push(self.calls)
-        return self.calls
+    def begin_step(self, first: BucketCall, ring: Ring) -> None:
+        """Begin to keep the calls of a step with the first that is recorded; ``ring``: has them."""
+        lost = self.calls
+        if lost.is_lost:  # how many calls it would have was a guess
+            ring.drop(len(lost) - lost.size)
+            lost.let_go()
+        self.calls = StepCalls(first.step, max(1, len(self.slots)))
+        self.calls.append(first)
+        ring.push(self.calls)
 
     @property
     def position(self) -> tuple[int, int]:

@@ -13,9 +13,11 @@ the end.  Runs in the drain thread.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
+from itertools import takewhile
 
 from ..probes.diagnosis import Diagnosis
 from ..probes.probe_result import Found, ProbeResult, anomaly_of, error_record, skew_record
@@ -120,6 +122,8 @@ class Assembler:
         self._completed: list[CompletedStep] = []
         self._bucket_count = 0
         self._records: list[object] = []
+        self._found: defaultdict[tuple[str, int], list[AnomalyRecord]] = defaultdict(list)
+        """By model and step, with which they go out."""
 
     def add(self, entry: object) -> None:
         """Take one entry of the ring: an anomaly, what can ``assemble``, a record as it is."""
@@ -140,8 +144,7 @@ class Assembler:
     def finish(self) -> None:
         """Close every open step, complete or not; device events get no further chance."""
         opened, self._open = self._open, []
-        for calls in opened:
-            self._close(calls)
+        self._close(opened)
         self._read_arrived()
         while self._awaited:
             self._give_up_oldest()
@@ -150,7 +153,7 @@ class Assembler:
     def add_step(self, calls: StepCalls) -> None:
         """Take a step, whose calls may still be under way, and others to come."""
         if calls.is_over:
-            self._close(calls)
+            self._close([calls])
         else:
             self._open.append(calls)
 
@@ -160,9 +163,6 @@ class Assembler:
         left: deque[StepCalls] = deque()
         closed: deque[StepCalls] = deque()
         for calls in reversed(self._open):
-            if not calls:
-                left.appendleft(calls)  # its first call is about to be added
-                continue
             model = calls[0].slot.model
             has_ended = calls.has_last and all(call.has_ended for call in calls)
             if has_ended or newer[model] >= _OPEN_STEPS or len(left) >= _MOST_OPEN:
@@ -172,37 +172,57 @@ class Assembler:
                 newer[model] += 1
                 left.appendleft(calls)
         self._open = list(left)
-        for calls in closed:
-            self._close(calls)
-        for calls in left:
-            self._tell_failed(calls)
+        self._close(closed)
 
-    def _close(self, calls: StepCalls) -> None:
-        """Have a step wait for its device, without the calls whose end is not known."""
-        known: list[BucketCall] = []
-        for call in calls:
-            if call.unknown is not None:
-                self.losses.add("stamp_failed", why=call.unknown)
-            if call.has_ended and call.done != NEVER:
-                known.append(call)
-                continue
-            if not call.has_ended:
-                self.losses.add("unfinished")
-            self._tell_failed([call])
-            call.before_wait = None  # the event may be that of calls that did end, too
-            call.let_go()
-        if not known:
-            return
-        if not calls.is_over:
-            for call in known:
-                if call.events is None and not call.bounded:
-                    self._queues.add(collectives_of(call))
-            failed = any(call.error is not None for call in known)
-            rebuild = max([call.slot.rebuild for call in known])
-            calls.end(rebuild, complete=calls.has_last and not failed)
-        calls.complete = calls.complete and len(known) == len(calls)
-        calls[:] = known
-        self._waiting.append(calls)
+    def _close(self, steps: Iterable[StepCalls]) -> None:
+        """Have steps wait for their device, without the calls whose end is not known."""
+        for calls in steps:
+            try:
+                known = StepCalls(calls.number)
+                known += filter(self._is_known, calls)
+                if not known:
+                    continue
+                complete, rebuild = calls.complete, calls.rebuild
+                if not calls.is_over:
+                    complete = calls.has_last and all(call.error is None for call in known)
+                    rebuild = max([call.slot.rebuild for call in known])
+                known.end(rebuild, complete=complete and len(known) == len(calls))
+                self._waiting.append(known)
+            except Exception:
+                self.losses.add_defect()
+
+    def _is_known(self, call: BucketCall) -> bool:
+        """Return whether it is known when a call of a closed step has ended; count it if not."""
+        has_ended = call.has_ended  # asked once: it may end just now
+        if call.unknown is not None:
+            self.losses.add("stamp_failed", why=call.unknown)
+        elif not has_ended:
+            self.losses.add("unfinished")
+        if has_ended and call.done != NEVER:
+            return True
+        self._tell_failed([call])
+        call.before_wait = None  # the event may be that of calls that did end, too
+        give_back([call])
+        return False
+
+    def _learn_queues(self, calls: StepCalls) -> None:
+        """Learn of what has held backends up until a step had ended, of others under way too."""
+        end_ns = max([call.done for call in calls])
+        self._learn_queue(calls, end_ns)
+        for line in (self._waiting, self._open):
+            for other in takewhile(lambda step: step[0].ready < end_ns, line):
+                with suppress(Exception):  # it is that step which it costs
+                    self._learn_queue(other, end_ns)
+
+    def _learn_queue(self, calls: StepCalls, end_ns: int) -> None:
+        for call in calls if calls[0].slot.unit is None else ():
+            is_known = call.has_ended and call.done != NEVER and call.ready < end_ns
+            if is_known and call.events is None and not call.bounded:
+                self._queues.add(collectives_of(call))
+
+    def _tell_found(self, of: tuple[str, int]) -> None:
+        for anomaly in self._found.pop(of, ()):
+            self.add_anomaly(anomaly)
 
     def _tell_failed(self, calls: Iterable[BucketCall]) -> None:
         for call in calls:
@@ -230,10 +250,10 @@ class Assembler:
     def add_found(self, result: Found, anomalies: Iterable[AnomalyRecord]) -> None:
         """Take what was wrong with a bucket, but in steps that a loss scaler leaves out."""
         model = result.slot.model.name
-        for anomaly in self._skipped.others(
+        others = self._skipped.others(
             anomalies, model=model, step=result.step, scaled=result.scaled
-        ):
-            self.add_anomaly(anomaly)
+        )
+        self._found[model, result.step] += others
 
     def add_numbers(self, checked: ProbeResult) -> None:
         """Take what was read of a probe."""
@@ -267,6 +287,11 @@ class Assembler:
                 self.losses.add_defect()
             if self._bucket_count >= _BUCKETS_TOGETHER:
                 return True
+        # What is left is of steps that nobody has, or that may go on for long.
+        for key in list(self._found):
+            self._tell_found(key)
+        for calls in self._open:
+            self._tell_failed(calls)
         return False
 
     def _is_over(self, calls: StepCalls) -> bool:
@@ -278,6 +303,7 @@ class Assembler:
     def _complete(self, calls: StepCalls) -> None:
         """Make the records of a step."""
         self._tell_failed(calls)
+        self._tell_found((calls[0].slot.model.name, calls[0].step))
         host, device = self._times(calls)
         slot, number, rebuild = calls[0].slot, calls[0].step, calls.rebuild
         model = slot.model.name
@@ -308,6 +334,8 @@ class Assembler:
     def _times(self, calls: StepCalls) -> tuple[list[CallTimes], list[CallTimes | None]]:
         """Return the times of each call of a step on the host, and on its device."""
         host = [host_times(call) for call in calls]
+        if calls[0].slot.unit is None:  # training waits for a unit's collectives: none is queued
+            self._learn_queues(calls)
         self._queues.derive_starts(
             [
                 one

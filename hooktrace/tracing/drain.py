@@ -178,13 +178,13 @@ class Pipeline:
         for _ in range(2):
             self._guarded(self._assembler.close_ended)
             self._take()
-            self._send_completed()
+        self._send_completed()
         if last:
             self._take()
             self._guarded(self._assembler.finish)
             self._send_completed()
             self.exporters.close()
-            self.losses.add("unfinished", len(self._ring))
+            self.losses.add("unfinished", self._ring.filled)
         self._guarded(self.losses.publish)
 
     def _guarded(self, work: Callable[[], None]) -> None:

@@ -273,9 +273,10 @@ class HooklessModel:
             slot.last_call = call
             self._calls.append(call)
             calls = model.calls
-            if calls.number != step:
-                calls = model.begin_step(step, tracer.push)
-            calls.append(call)
+            if calls.number == step:
+                calls.append(call)
+            else:
+                model.begin_step(call, tracer.ring)
             return call
         except Exception as error:
             self._tracer.push(Loss.of_stamps(error))

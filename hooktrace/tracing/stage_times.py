@@ -17,7 +17,7 @@ time is counted twice.  The rest of a wait is of no call: FSDP copies and divide
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -190,7 +190,10 @@ class QueueModel:
         for one in collectives:
             if one.collective.group.workers:
                 seen = self._seen.of(one.collective.group.key)
-                insort(seen, (one.freed_ns, one.issued_ns, one.arrived_ns))
+                span = one.freed_ns, one.issued_ns, one.arrived_ns
+                place = bisect_left(seen, span)
+                if seen[place : place + 1] != [span]:  # or it is known from an earlier step's end
+                    seen.insert(place, span)
                 if len(seen) > _REMEMBERED:
                     del seen[0]
 

@@ -154,9 +154,10 @@ class TracedHook:
                     run.watch_backward()
                 slot.last_call = run
                 calls = model.calls
-                if calls.number != step:
-                    calls = model.begin_step(step, tracer.push)
-                calls.append(run)
+                if calls.number == step:
+                    calls.append(run)
+                else:
+                    model.begin_step(run, tracer.ring)
         except Exception as error:  # of a clock, a device: this call runs on untraced
             self._give_up(Loss.of_stamps(error), state, bucket, step if is_usual else -1, None)
             return self._hook(state, bucket)
@@ -219,9 +220,10 @@ class TracedHook:
                 run.watch_backward()
             if begins or sampled is not None:
                 run.stamp("entered")
-            is_known = model.calls.number == step
-            calls = model.calls if is_known else model.begin_step(step, tracer.push)
-            calls.append(run)
+            if model.calls.number == step:
+                model.calls.append(run)
+            else:
+                model.begin_step(run, tracer.ring)
         except Exception as error:
             if run is not None:
                 run.lose_end(error)  # nothing waits for it

@@ -132,9 +132,9 @@ class Tracer:
         self._close_timeout_s = close_timeout_s
         self.hang_watch = process_channel.TracerHangs(self, hang_after_s, on_hang)
         """What is watched of this tracer, and what it does about hangs."""
-        self._ring: Ring = Ring(ring_capacity)
-        self.push = self._ring.push
-        """Takes an ended call, a record, or what a probe has found; never blocks."""
+        self.ring: Ring = Ring(ring_capacity)
+        self.push = self.ring.push
+        """Takes a step's calls, a record, or what a probe has found."""
         self._begin()
         open_tracers.add(self)
         hear_of_scalers()
@@ -148,12 +148,12 @@ class Tracer:
         self.event_pool = EventPool()
         self.unit_waits = UnitWaits(self.event_pool, self.push)
         self._recent = RecentRecords(*self._keep)
-        self._pipeline = Pipeline(self, self._ring, self._recent, self._exporters)
+        self._pipeline = Pipeline(self, self.ring, self._recent, self._exporters)
         self._drain = Drain(self._pipeline.cycle, self._interval_s)
 
     def close_in_child(self) -> None:
         """Be closed in a forked child, and empty: threads, files and sockets are the parent's."""
-        self._ring.clear()
+        self.ring.clear()
         self.models.begin_in_child()
         self._exporters = ()
         self._begin()
@@ -268,7 +268,7 @@ class Tracer:
                 "the tracer could not close within %.1f s, %d call(s) wait in its ring; an "
                 "exporter hangs or is slow: check its backend, or pass Tracer(close_timeout_s=...)",
                 timeout_s,
-                len(self._ring),
+                self.ring.filled,
             )
         return False
 

@@ -87,10 +87,10 @@ class Recorder:
         self.clock, self.event_pool = FakeClock(), EventPool()
 
 
-def run(recorder: Any) -> BucketCall:
+def run(recorder: Any, step: int = 1) -> BucketCall:
     """Return a call of one round that has ended, the last of its backward pass."""
     slot: Any = SimpleNamespace(device=FIRST)
-    call = BucketCall(slot, 1, 0, recorder)
+    call = BucketCall(slot, step, 0, recorder)
     call.begin_on_device()
     call.backward_end = NOT_YET
     call.issued(FakeOperation(wire_bytes=4))
@@ -122,12 +122,11 @@ def test_a_step_that_does_not_fit_in_the_ring_gives_its_events_back() -> None:
     pool = recorder.event_pool
     made = []
     for step in range(4):
-        calls = model.begin_step(step, ring.push)
-        made.append(run(recorder))
-        calls.append(made[-1])
+        made.append(run(recorder, step))
+        model.begin_step(made[-1], ring)
     assert ring.dropped == 3
     assert pool.created == 12  # of the step that fits, and of one that does not
-    assert [call.device_over for call in made] == [False, True, True, False]
+    assert [call.device_over for call in made] == [False, True, True, True]
 
 
 def test_a_step_that_does_not_fit_in_the_ring_gives_each_event_back_once() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from unittest import mock
 
-from hooktrace.staging.calls import StepCalls
+from hooktrace.staging.calls import BucketCall, StepCalls
 from hooktrace.staging.ring import Ring
+from hooktrace.staging.slots import ModelState
 
 
 def test_many_producers_lose_nothing_uncounted() -> None:
@@ -25,8 +27,26 @@ def test_many_producers_lose_nothing_uncounted() -> None:
 
 
 def test_a_step_takes_the_room_of_its_calls() -> None:
-    """What does not fit is dropped as a whole, and all its calls are counted."""
+    """What does not fit is dropped as a whole, and all its calls are counted; others take one."""
     ring = Ring(10)
     for number in range(4):
         ring.push(StepCalls(number, 4))
-    assert (len(ring), ring.dropped) == (3, 4)
+    assert (len(ring), ring.filled, ring.dropped) == (3, 12, 4)
+    assert ring.pop() is not None
+    ring.push("a result")
+    ring.push("another one")
+    assert (len(ring), ring.filled, ring.dropped) == (4, 10, 4)
+
+
+def test_all_calls_of_a_step_that_was_dropped_are_counted() -> None:
+    """How many they would be was not known when it began."""
+    ring, model = Ring(1), ModelState("net", "hook", 0)
+    ring.push("a record")
+    for step, calls in enumerate((10, 1)):
+        for number in range(calls):
+            call = BucketCall(mock.Mock(), step, 0, mock.Mock())
+            if number:
+                model.calls.append(call)
+            else:
+                model.begin_step(call, ring)
+    assert ring.dropped == 11

@@ -160,6 +160,45 @@ def test_a_bucket_that_ends_after_a_later_step_is_counted() -> None:
     assert tracer.losses() == {"unfinished": 1}
 
 
+def test_a_queue_is_behind_another_models_collectives_too() -> None:
+    """Its step has not ended, and two of them hold both workers."""
+    clock = fake_clock()
+    others, own = [FakeOperation(8) for _ in range(3)], FakeOperation(8)
+    with Tracer(clock=clock) as tracer:
+        other = trace(hook_of(others, clock), tracer=tracer)
+        one, two, three = buckets_of(3)
+        other(None, one)
+        other(None, two)
+        trace(hook_of([own], clock), tracer=tracer, model="own")(None, buckets_of(1)[0])
+        other(None, three)
+        for operation, clock.now_ns in zip((*others[:2], own), (100, 110, 150), strict=True):
+            operation.complete()
+        (record,) = tracer.buckets("own")
+        others[2].complete()
+    assert spans(record)[1:3] == [("queue", 0, 100), ("wire", 100, 150)]
+
+
+class Odd(FakeOperation):
+    """A collective of the user's own that has no group."""
+
+    def describe(self) -> Any:
+        return super().describe()._replace(group=None)
+
+
+def test_what_cannot_be_told_of_a_model_costs_no_other_one() -> None:
+    """It is counted; the other models' steps go out."""
+    odd = Odd(8)
+    with Tracer(error_every=0) as tracer:
+        good, bad = Job(tracer), trace(hook_of([odd]), tracer=tracer)
+        good.step()
+        bad(None, buckets_of(1)[0])
+        odd.complete()
+        for _ in range(3):
+            good.step()
+        assert [(s.model, s.step) for s in tracer.steps()] == [("model0", n) for n in range(4)]
+        assert tracer.losses() == {"internal_error": 1}
+
+
 class Broken(FakeOperation):
     """A collective whose connection has broken."""
 

@@ -13,6 +13,7 @@ from hooktrace.records import AnomalyRecord, Batch
 from hooktrace.records.errors import HookError
 from hooktrace.testing import FakeBucket
 from tests.fakes import FakeExporter, Job, plain
+from tests.staging.test_backward import chain
 
 
 class Blocking(FakeExporter):
@@ -60,6 +61,33 @@ def test_an_anomaly_comes_with_the_batch_of_its_step(blocking: Blocking) -> None
     for batch in batches:
         (anomaly,) = batch.of(AnomalyRecord)
         assert (anomaly.model, anomaly.step) in {(s.model, s.step) for s, _ in batch.steps}
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_what_a_check_finds_comes_with_the_batch_of_its_step(
+    blocking: Blocking, at_once: bool
+) -> None:
+    """Of many steps in one cycle, and of one alone."""
+    with Tracer([blocking], debug=True, error_every=0, align_clocks=False) as tracer:
+        job = Job(tracer, buckets=4)
+        chain(job.step).backward()
+        tracer.wake()
+        assert blocking.blocked.wait(30)
+        if at_once:
+            blocking.release.set()
+        for number in range(1, 100):
+            for index, bucket in enumerate(job.buckets):
+                bucket.buffer().fill_(float("nan") if (number, index) in {(41, 1), (90, 2)} else 0)
+            chain(job.step).backward()
+            if at_once:
+                tracer.flush()
+        blocking.release.set()
+    batches = [batch for batch in blocking.batches if batch.of(AnomalyRecord)]
+    assert len(batches) == 2
+    for batch in batches:
+        (anomaly,) = batch.of(AnomalyRecord)
+        assert anomaly.kind == "nonfinite_gradient"
+        assert anomaly.step in {step.step for step, _ in batch.steps}
 
 
 def test_a_defect_in_the_drain_is_counted(
