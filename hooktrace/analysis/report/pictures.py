@@ -40,7 +40,7 @@ def step_pictures(arrays: StepArrays) -> list[tuple[str, Callable[[], Svg]]]:
     chosen = {usual: "Step"}
     if not np.isnan(lengths).all():
         chosen = {usual: "Typical step"}
-        slowest = "Slowest timed step" if arrays.has_bounded else "Slowest step"
+        slowest = "Slowest step" if arrays.has_times.all() else "Slowest timed step"
         chosen.setdefault(int(np.nanargmax(lengths)), slowest)
     # A step whose times are all the same has no length to draw it by.
     end = max(1.0, *(float(np.nanmax(arrays.done[:, s])) for s in chosen))

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...records import STAGES, BucketLayout, ErrorRecord
-from ...records.bucket import BucketFacts
+from ...records.bucket import TIMED_ONE_IN, BucketFacts
 from ...records.content import RankRecords
 from ...records.files import RecordFileName
 
@@ -46,7 +46,7 @@ FLAGS = {
     "bounded": 4096,
 }
 """Bits of the ``flags`` of buckets and steps. ``untimed``: a bucket on a device whose events did
-not resolve. ``bounded``: one on the host that was not timed, and was done by then.
+not resolve. ``bounded``: one on the host that was not timed, and was done by then; a step of such.
 ``detail_left_out``: a step whose buckets are not there because the writer's retention left them
 out; they are not missing. ``sharded``: of a step, as ``StepRecord`` says it, and of each bucket
 that is a unit's collective. ``kept_...``: of a step, why its buckets are there."""
@@ -157,13 +157,25 @@ class StepColumns(_Columns):
     previous_period: Ints
     bucket_count: Ints
 
+    def timed(self, rows: Bools) -> Bools:
+        """Return which of these steps tell how long buckets take.
+
+        All of them, unless some were not timed: most of those that were may be early ones, and
+        those that were timed for their number stand for all.
+        """
+        by_number: Bools = rows & (self.step % TIMED_ONE_IN == 0)
+        is_known = not (rows & self.having("bounded")).any()
+        return rows if is_known or not by_number.any() else by_number
+
     def standing_for(self, rows: Bools) -> Bools:
         """Return which of these steps say what the buckets of all of them are like.
 
-        All of them, unless the writer left some without buckets: it then kept slow ones rather than
-        others.  Those that it kept in windows, by their number, stand for all; where these are few,
-        the first ones too; and what there is, where a file says of none why it was kept.
+        Those that are ``timed``, unless the writer left some without buckets: it then kept slow
+        ones rather than others.  Those that it kept in windows, by their number, stand for all;
+        where these are few, the first ones too; and what there is, where a file says of none why it
+        was kept.
         """
+        rows = self.timed(rows)
         if not (rows & self.having("detail_left_out")).any():
             return rows
         found: Bools = rows & self.having("kept_by_window")

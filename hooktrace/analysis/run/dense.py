@@ -20,7 +20,6 @@ import msgspec
 import numpy as np
 
 from ...records import STAGES, AssignmentRecord, BucketLayout, ErrorRecord
-from ...records.bucket import TIMED_ONE_IN
 from .columns import UNKNOWN, Bools, Floats, Ints, RankTrack
 from .counts import CHECKED, COUNTS, HANG, steps_of
 from .rows import BucketRows, Column
@@ -108,14 +107,6 @@ class RankRows:
         return self.track.buckets.having(flag)[self.buckets]
 
     @property
-    def timed_by_number(self) -> Bools:
-        """Which steps of the track say what buckets are like in time, as far as numbers decide."""
-        steps = self.track.steps.step
-        if not self.track.buckets.having("bounded")[self.all_buckets].any():
-            return np.ones(len(steps), np.bool_)
-        return np.asarray(steps % TIMED_ONE_IN == 0)
-
-    @property
     def first_ready(self) -> Ints:
         """When the first bucket of each step was ready, in rank 0's clock."""
         return self.table.clock.common(self.of_steps("first_ready"))
@@ -141,7 +132,6 @@ class StepArrays:
         self.last = int(lasts[-1]) if len(lasts) else max(self.buckets.tolist(), default=0)
         marks = (own.having(flag) for own in rows for flag in ("device", "untimed"))
         self.is_on_device = any(bool(one.any()) for one in marks)
-        self.has_bounded = any(bool(own.having("bounded").any()) for own in rows)
         # Where a rank's rows stand in an array (R, S), and in one (B, R, S), flat.
         self._step_at, self._bucket_at = [], []
         for i, own in enumerate(rows):
@@ -167,16 +157,11 @@ class StepArrays:
 
     @cached_property
     def sample(self) -> StepArrays:
-        """Those of these steps whose buckets stand for all.
-
-        Where the files have the buckets of some steps only, most of these may be slow ones.  Where
-        some were not timed, most of those that were may be early ones.
-        """
+        """Those of these steps whose buckets stand for all (``StepColumns.standing_for``)."""
         found = []
         for own in self._rows:
             steps = own.track.steps
-            timed = own.steps & own.timed_by_number
-            those = steps.step[steps.standing_for(timed if timed.any() else own.steps)]
+            those = steps.step[steps.standing_for(own.steps)]
             is_in = np.isin(own.track.buckets.step, those)
             found.append(replace(own, buckets=own.buckets & is_in))
         pairs = zip(found, self._rows, strict=True)
@@ -209,11 +194,12 @@ class StepArrays:
 
     def in_flight(self, column: str) -> Floats:
         """Return a column of the steps that is known of timed ones alone, (R, S)."""
-        return self._steps(
-            lambda own: np.where(
-                own.timed_by_number[own.steps], _known(own.of_steps(column)), np.nan
-            )
-        )
+
+        def of(own: RankRows) -> Floats:
+            is_timed = own.track.steps.timed(own.steps)[own.steps]
+            return np.where(is_timed, _known(own.of_steps(column)), np.nan)
+
+        return self._steps(of)
 
     def column(self, name: str) -> Floats:
         """Return a column of the buckets, (R, S, B)."""
@@ -399,10 +385,11 @@ class StepArrays:
     @property
     def lengths(self) -> Floats:
         """How long the steps with buckets took, (S,): the median of their ranks' periods."""
-        return np.where(self._has_times, medians(self.period, axis=0), np.nan)
+        return np.where(self.has_times, medians(self.period, axis=0), np.nan)
 
     @property
-    def _has_times(self) -> Bools:
+    def has_times(self) -> Bools:
+        """Which steps have a bucket that was timed, (S,)."""
         return np.asarray((~np.isnan(self.done)).any(axis=(0, 2)))
 
     @property
@@ -412,10 +399,10 @@ class StepArrays:
         The first one where no length is known; ``None`` where none has its buckets in the files.
         """
         of = self.sample
-        if not of._has_times.any():
+        if not of.has_times.any():
             return None
         if np.isnan(of.lengths).all():
-            return int(of.steps[np.argmax(of._has_times)])
+            return int(of.steps[np.argmax(of.has_times)])
         return int(of.steps[np.nanargmin(np.abs(of.lengths - middle(of.lengths)))])
 
     def sent(self) -> Floats:

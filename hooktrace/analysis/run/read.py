@@ -191,7 +191,7 @@ class ColumnBuilder:
 
 
 def _together(steps: StepColumns, buckets: BucketColumns) -> tuple[StepColumns, BucketColumns]:
-    """Put a device's buckets where their step began; tell steps whose buckets came after all."""
+    """Put a device's buckets where their step began; tell steps what their buckets say of them."""
     row = np.flatnonzero(buckets.having("device"))
     if len(row):
         of_step = steps.rows_of(buckets.model[row], buckets.step[row])
@@ -201,11 +201,13 @@ def _together(steps: StepColumns, buckets: BucketColumns) -> tuple[StepColumns, 
         ready[row] += begin
         done[row] += begin
         buckets = replace(buckets, ready_after=packed(ready), done_after=packed(done))
-    if steps.having("detail_left_out").any():
-        # The step after them was slow: its buckets, and those before it, came then.
+    bounded = buckets.having("bounded")
+    if steps.having("detail_left_out").any() or bounded.any():
         of_step = steps.rows_of(buckets.model, buckets.step)
-        flags = steps.flags.copy()
-        flags[of_step[of_step != UNKNOWN]] &= ~FLAGS["detail_left_out"]
+        known, flags = of_step != UNKNOWN, steps.flags.copy()
+        # The step after them was slow: its buckets, and those before it, came then.
+        flags[of_step[known]] &= ~FLAGS["detail_left_out"]
+        flags[of_step[known & bounded]] |= FLAGS["bounded"]
         steps = replace(steps, flags=flags)
     return steps, buckets
 
