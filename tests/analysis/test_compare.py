@@ -12,10 +12,10 @@ import pytest
 from msgspec.structs import replace
 
 from hooktrace.analysis.compare import Measures, compare_runs
-from hooktrace.analysis.compare import difference as one
-from hooktrace.analysis.compare.difference import Difference, Series
+from hooktrace.analysis.compare import comparison as one
+from hooktrace.analysis.compare.comparison import Difference
 from hooktrace.analysis.compare.measure import grouping, step_table
-from hooktrace.analysis.run.bootstrap import MEDIAN, Floats
+from hooktrace.analysis.run.bootstrap import MEDIAN, Floats, Series
 from hooktrace.analysis.run.parts import KINDS
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.runs import BASE, call, measured

@@ -2,7 +2,6 @@
 
     record files of two runs --measure.py, run/parts.py--> Measures: a number a step, ranks averaged
     Measures of both --comparison.py--> Comparison --view.py--> text, page; or JSON
-        difference.py: a number of both, and its interval (run/bootstrap.py)
 
 ``compare_runs`` is a pure function of ``Measures``, which are small, so that whoever has them from
 elsewhere compares them the same way.  No torch.

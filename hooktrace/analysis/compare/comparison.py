@@ -1,6 +1,7 @@
 """What differs between two runs, by how much, how far they can be compared, and what is doubtful.
 
 Measures of both --compare_runs--> Comparison: differences, limits, doubts
+a Series of both --difference--> Difference, with its interval, by run/bootstrap.py
 Comparison.sentence: "fp16 is 11 % (9 to 13) faster than ...", of what is shown to differ alone
 """
 
@@ -15,8 +16,8 @@ from msgspec.structs import asdict
 
 from ...records.hook_names import how_to_see
 from ...records.units import mb, megabytes, milliseconds, ms, named_ranks, percent
-from ..run.bootstrap import MEAN, MEDIAN, MIDDLE_HALF
-from .difference import Difference, Series, difference
+from ..run.bootstrap import FEWEST_STEPS, MEAN, MEDIAN, MIDDLE_HALF, Series, draws_for, interval
+from ..run.dense import known
 from .measure import TITLES, Grouping, Measures, RunFacts, grouping, step_table
 
 Unit = Literal["ns", "bytes", "share", "error"]
@@ -30,6 +31,42 @@ _QUANTITIES: tuple[tuple[str, str, Unit, float], ...] = (
     ("wire_bytes", "sent", "bytes", MEDIAN),
     ("error", "relative error", "error", MEDIAN),
 )
+
+
+Verdict = Literal["differs", "same", "not shown", "unknown"]
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``a`` and ``b`` are, and ``difference``, b - a, from ``low`` to ``high`` (95 %).
+
+    ``share``: of ``a``.  ``verdict``: *differs* where the interval does not hold 0, *same* where
+    both are one constant, *unknown* for the reason ``why``, else *not shown* (to differ):
+    for a reason only where the interval holds no 0, but the halves of a run differ by more.
+    """
+
+    a: float | None
+    b: float | None
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    share: float | None = None
+    verdict: Verdict
+    why: str | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Whether the two are shown to differ."""
+        return self.verdict == "differs"
+
+    @property
+    def drifts(self) -> bool:
+        """Whether they would be, if the halves of a run did not differ by more."""
+        return self.verdict == "not shown" and self.why is not None
+
+    @property
+    def apart(self) -> float:
+        """The difference in ns, 0 where it is not known."""
+        return self.difference or 0.0
 
 
 class Quantity(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +168,35 @@ def _parts(a: Measures, b: Measures, of: Grouping) -> list[Quantity]:
     ]
 
 
+def difference(a: Series, b: Series) -> Difference:
+    """Return the difference of a number of two runs.
+
+    Its interval is about these two: how much another run of the same set-up would be off, on a
+    machine that does other things beside, no number of steps can tell.
+    """
+    fewest, x, y = min(len(a.values), len(b.values)), a.estimate(), b.estimate()
+    low = high = why = None
+    verdict: Verdict = "unknown"
+    if fewest and not np.ptp(a.values) and not np.ptp(b.values):
+        x, y = float(a.values[0]), float(b.values[0])
+        low = high = y - x
+        verdict = "same" if x == y else "differs"
+    elif fewest < FEWEST_STEPS:
+        why = f"{fewest} steps are too few to tell how they vary; {FEWEST_STEPS} are needed"
+        why = why if fewest else "one of the runs has no such number"
+    else:
+        draws = draws_for(max(len(a.values), len(b.values)))
+        _, low, high = interval(*(one.resampled(i, draws=draws) for i, one in enumerate((a, b))))
+        verdict = "not shown" if low <= 0 <= high else "differs"
+        if verdict == "differs" and max(a.drift(), b.drift()) > abs(y - x):
+            verdict = "not shown"
+            why = "the halves of one run differ by more than the runs do"
+    return Difference(
+        a=known(x), b=known(y), difference=known(y - x), low=low, high=high,
+        share=known((y - x) / x) if x else None, verdict=verdict, why=why,
+    )  # fmt: skip
+
+
 def is_same_model(a: RunFacts, b: RunFacts) -> bool:
     """Return whether both have as many gradients of the same shapes, as far as the files tell.
 
@@ -221,9 +287,6 @@ def doubts(a: RunFacts, b: RunFacts) -> Iterator[str]:
 
 MINUS = "\N{MINUS SIGN}"
 
-_LEAST_SHARE = 0.0005
-"""Below, one digit after the point says nothing but 0."""
-
 
 def value(of: float | None, unit: Unit) -> str:
     """Return a number without its unit: ms, MB, a share in percent."""
@@ -242,22 +305,6 @@ def signed(of: float | None, unit: Unit) -> str:
         return "-"
     sign = MINUS if of < 0 else "+" if of > 0 else ""
     return f"{sign}{value(abs(of), unit)}"
-
-
-def within(found: Difference, unit: Unit) -> str:
-    """Return the interval of a difference; ``-`` where none is known."""
-    if found.low is None or found.high is None:
-        return "-"
-    if found.low == found.high:
-        return "exact"
-    return f"{signed(found.low, unit)} to {signed(found.high, unit)}"
-
-
-def share(found: Difference, unit: Unit) -> str:
-    """Return the difference as a share of the first side."""
-    if found.share is None or unit == "share" or found.verdict == "unknown":
-        return "-"
-    return "< 0.1 %" if 0 < abs(found.share) < _LEAST_SHARE else signed(found.share, "share")
 
 
 _OF_STEP = 0.1

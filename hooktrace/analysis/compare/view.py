@@ -14,8 +14,7 @@ from ..document.output import check_writable, json_text, put_out
 from ..document.tree import Column, Heading, Items, Node, Pairs, Table, Text, Tone
 from ..run import Run
 from ..run.files import LOCAL, read_run
-from .comparison import MINUS, Comparison, Unit, compare_runs, share, signed, value, within
-from .difference import Difference, Verdict
+from .comparison import MINUS, Comparison, Difference, Unit, Verdict, compare_runs, signed, value
 from .measure import Measures, RunFacts, measure
 
 SCHEMA = 5
@@ -25,6 +24,8 @@ _TONES: dict[Verdict, Tone] = {
     "differs": "strong", "not shown": "soft", "same": "soft", "unknown": "warn",
 }  # fmt: skip
 _UNITS = {"ns": ", ms", "bytes": ", MB"}
+_LEAST_SHARE = 0.0005
+"""Below, one digit after the point says nothing but 0."""
 _Named = tuple[str, Run]
 _Row = tuple[str, Difference, Unit]
 
@@ -141,7 +142,23 @@ def _table(title: str, first: str, rows: Sequence[_Row], caption: str) -> Table:
 def _cells(title: str, found: Difference, unit: Unit) -> list[str]:
     cells = [value(found.a, unit), value(found.b, unit), signed(found.difference, unit)]
     verdict = "drifts" if found.drifts else found.verdict
-    return [title, *cells, within(found, unit), share(found, unit), verdict]
+    return [title, *cells, _within(found, unit), _share(found, unit), verdict]
+
+
+def _within(found: Difference, unit: Unit) -> str:
+    """Return the interval of a difference; ``-`` where none is known."""
+    if found.low is None or found.high is None:
+        return "-"
+    if found.low == found.high:
+        return "exact"
+    return f"{signed(found.low, unit)} to {signed(found.high, unit)}"
+
+
+def _share(found: Difference, unit: Unit) -> str:
+    """Return the difference as a share of the first side."""
+    if found.share is None or unit == "share" or found.verdict == "unknown":
+        return "-"
+    return "< 0.1 %" if 0 < abs(found.share) < _LEAST_SHARE else signed(found.share, "share")
 
 
 def _quantities(one: Comparison) -> Table:

@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 from ...records import ErrorRecord, Unit
 from ...records.anomalies import Severity
 from ..run import Run
-from ..run.bootstrap import LEVEL, MEDIAN, block_length, draws_for, resampled
+from ..run.bootstrap import LEVEL, MEDIAN, Series, draws_for
 from ..run.columns import Floats
 from ..run.dense import Spread, StepArrays, known, known_middle, middle, spread, sums
 from ..run.order import is_order_known, late_in
@@ -384,7 +384,6 @@ def noise_ns(period: Floats) -> float | None:
     steps = steps[first : first + _MOST]
     if len(steps) < _LEAST:
         return None
-    length, draws = block_length(steps), draws_for(len(steps))
-    found = resampled(steps[:, None], steps, MEDIAN, length=length, seed=0, draws=draws)
+    found = Series(steps, steps, MEDIAN).resampled(0, draws=draws_for(len(steps)))
     low, high = np.quantile(found.drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(high - low) / 2

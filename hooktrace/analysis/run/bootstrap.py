@@ -1,6 +1,6 @@
 """Intervals of what is measured in every step, where steps are not independent.
 
-    a run's steps --block_length--> blocks --resampled--> Estimates of as many made-up runs
+    Series of a run --block_length--> blocks --resampled--> Estimates of as many made-up runs
     Estimates of two runs --interval--> of their difference, 95 %
 
 Steps that follow each other are alike: a machine that is busy is so for a while.  So not steps are
@@ -14,9 +14,9 @@ are stretched about the estimate as Student's t is against the normal distributi
 of freedom of that many blocks (Welch's, of two runs), and by sqrt(m / (m - 1)) of m blocks, the
 bias of a variance over m.
 
-Resamples are counts of how often each step was drawn, so that one matrix product gives the
-estimates of all series.  All estimates are means of a middle share of the ordered values: of next
-to nothing, the median; of half of them, the mean of the middle half; of all, the mean.
+Resamples are counts of how often each step was drawn.  All estimates are means of a middle share
+of the ordered values: of next to nothing, the median; of half of them, the mean of the middle half;
+of all, the mean.
 """
 
 from __future__ import annotations
@@ -110,21 +110,11 @@ def _quiet_after(small: Bools, in_a_row: int) -> int:
 
 
 class Estimates(NamedTuple):
-    """Estimates of a run, (series,), of its resamples, (draws, series), and how many blocks."""
+    """The estimate of a run, those of its resamples, (draws,), and how many blocks it has."""
 
-    found: Floats
+    found: float
     drawn: Floats
     blocks: float
-
-
-def estimate(values: Floats, order: Floats, share: float) -> Floats:
-    """Return the mean of each series over the steps whose ``order`` is in the middle share.
-
-    values: (steps, series), order: (steps,).
-    """
-    at = np.argsort(order, kind="stable")
-    found: Floats = _weights(np.ones((1, len(at))), share)[0] @ values[at]
-    return found
 
 
 def draws_for(steps: int) -> int:
@@ -132,29 +122,55 @@ def draws_for(steps: int) -> int:
     return max(FEWEST_DRAWS, min(DRAWS, MOST_DRAWN // steps))
 
 
-def resampled(
-    values: Floats, order: Floats, share: float, *, length: int, seed: int, draws: int = DRAWS
-) -> Estimates:
-    """Return estimates of ``values`` (steps, series), and those of resamples of whole steps.
+class Series(NamedTuple):
+    """A number of each step of a run, and by what the steps are ordered; both (steps,).
 
-    ``draws``: the same for all runs that are compared, ``draws_for`` the longest.
+    ``share``: the middle share of the ordered steps that the estimate is a mean of.
     """
-    n = len(order)
-    at = np.argsort(order, kind="stable")
-    place = np.empty(n, np.int64)
-    place[at] = np.arange(n)
-    random = np.random.default_rng(seed)
-    blocks = -(-n // length)
-    drawn = np.empty((draws, values.shape[1]))
-    rows = max(1, _CHUNK // n)
-    for first in range(0, draws, rows):
-        count = min(rows, draws - first)
-        starts = random.integers(0, n, (count, blocks))
-        steps = (starts[..., None] + np.arange(length)).reshape(count, -1)[:, :n] % n
-        flat = place[steps] + np.arange(count)[:, None] * n
-        counts = np.bincount(flat.ravel(), minlength=count * n).reshape(count, n)
-        drawn[first : first + count] = _weights(counts, share) @ values[at]
-    return Estimates(estimate(values, order, share), drawn, n / length)
+
+    values: Floats
+    order: Floats
+    share: float
+
+    def estimate(self) -> float:
+        """Return the mean of the middle share; NaN of no steps."""
+        if not len(self.values):
+            return float("nan")
+        at = np.argsort(self.order, kind="stable")
+        return float(_weights(np.ones((1, len(at))), self.share)[0] @ self.values[at])
+
+    def drift(self) -> float:
+        """Return by how much the estimates of the two halves differ."""
+        at = len(self.values) // 2
+        halves = (
+            Series(self.values[x], self.order[x], self.share) for x in (np.s_[:at], np.s_[at:])
+        )
+        first, second = (half.estimate() for half in halves)
+        return abs(second - first)
+
+    def resampled(self, seed: int, *, length: int | None = None, draws: int = DRAWS) -> Estimates:
+        """Return the estimate, and those of resamples in blocks of so many steps.
+
+        ``length``: as values and order ask for by default.  ``draws``: the same for all runs that
+        are compared, ``draws_for`` the longest.
+        """
+        n = len(self.order)
+        length = length or max(map(block_length, (self.values, self.order)))
+        at = np.argsort(self.order, kind="stable")
+        place = np.empty(n, np.int64)
+        place[at] = np.arange(n)
+        random = np.random.default_rng(seed)
+        blocks = -(-n // length)
+        drawn = np.empty(draws)
+        rows = max(1, _CHUNK // n)
+        for first in range(0, draws, rows):
+            count = min(rows, draws - first)
+            starts = random.integers(0, n, (count, blocks))
+            steps = (starts[..., None] + np.arange(length)).reshape(count, -1)[:, :n] % n
+            flat = place[steps] + np.arange(count)[:, None] * n
+            counts = np.bincount(flat.ravel(), minlength=count * n).reshape(count, n)
+            drawn[first : first + count] = _weights(counts, self.share) @ self.values[at]
+        return Estimates(self.estimate(), drawn, n / length)
 
 
 def _weights(counts: Floats | Ints, share: float) -> Floats:
@@ -168,11 +184,11 @@ def _weights(counts: Floats | Ints, share: float) -> Floats:
 
 
 class Interval(NamedTuple):
-    """A difference b - a of each series, and the ends of its interval, (series,)."""
+    """A difference b - a, and the ends of its interval."""
 
-    found: Floats
-    low: Floats
-    high: Floats
+    found: float
+    low: float
+    high: float
 
 
 def interval(a: Estimates, b: Estimates) -> Interval:
@@ -181,32 +197,23 @@ def interval(a: Estimates, b: Estimates) -> Interval:
 
 
 def ratio_interval(a: Estimates, b: Estimates) -> Interval:
-    """Return the 95 % interval of b / a - 1; NaN where a is 0."""
-    found, drawn = (
-        np.divide(y, x, out=np.full_like(y, np.nan), where=x != 0) - 1
-        for x, y in ((a.found, b.found), (a.drawn, b.drawn))
-    )
-    return _about(found, drawn, _stretch(a, b))
+    """Return the 95 % interval of b / a - 1, of times, none of which is 0."""
+    return _about(b.found / a.found - 1, b.drawn / a.drawn - 1, _stretch(a, b))
 
 
-def _about(found: Floats, drawn: Floats, stretch: Floats) -> Interval:
-    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-    return Interval(
-        found,
-        found - np.maximum(found - low, 0) * stretch,
-        found + np.maximum(high - found, 0) * stretch,
-    )
+def _about(found: float, drawn: Floats, stretch: float) -> Interval:
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
+    below, above = max(found - low, 0.0), max(high - found, 0.0)
+    return Interval(found, found - below * stretch, found + above * stretch)
 
 
-def _stretch(a: Estimates, b: Estimates) -> Floats:
-    """Return by how much intervals are longer than the resamples', (series,)."""
+def _stretch(a: Estimates, b: Estimates) -> float:
+    """Return by how much intervals are longer than the resamples'."""
     free = [max(one.blocks - 1, 1.0) for one in (a, b)]
-    narrow = [one.drawn.var(axis=0) for one in (a, b)]
+    narrow = [float(one.drawn.var()) for one in (a, b)]
     spread = [x * (1 + 1 / f) for x, f in zip(narrow, free, strict=True)]  # m / (m - 1)
-    total = np.maximum(spread[0] + spread[1], np.finfo(np.float64).tiny)
-    terms = [(x / total) ** 2 / f for x, f in zip(spread, free, strict=True)]
-    freedom = 1 / np.maximum(terms[0] + terms[1], 1 / sum(free))
-    t = np.array([student_t(one) for one in freedom.tolist()])
-    wider = np.sqrt(total / np.maximum(narrow[0] + narrow[1], np.finfo(np.float64).tiny))
-    found: Floats = np.clip(wider, 1, 2) * t / _NORMAL
-    return found
+    if not (total := sum(spread)):
+        return student_t(sum(free)) / _NORMAL
+    terms = ((x / total) ** 2 / f for x, f in zip(spread, free, strict=True))
+    wider = sqrt(total / sum(narrow))
+    return min(max(wider, 1.0), 2.0) * student_t(1 / sum(terms)) / _NORMAL

@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 
 from ...analysis.document.tree import Code, Column, Heading, Items, Node, Table, Text
-from ...analysis.run import bootstrap, load
-from ...analysis.run.bootstrap import MIDDLE_HALF, Estimates, block_length, ratio_interval
+from ...analysis.run import load
+from ...analysis.run.bootstrap import MIDDLE_HALF, Estimates, Series, ratio_interval
 from ...analysis.run.dense import known_middle, settled_steps
 from ...analysis.run.source import of_step
 from ...integrations.tuning import CANDIDATES, OWN, SHARDED
@@ -83,14 +83,13 @@ def against(hook: Times, own: Times, plain: Iterable[Times]) -> tuple[float, flo
     found = Estimates(paired.found * alone.found, paired.drawn * alone.drawn, paired.blocks)
     bases = [_resampled(one, seed) for seed, one in enumerate(plain, 2)]
     base = Estimates(*(np.mean(parts, axis=0) for parts in zip(*bases, strict=True)))
-    ratio, low, high = (1 + float(one[0]) for one in ratio_interval(base, found))
+    ratio, low, high = (1 + float(one) for one in ratio_interval(base, found))
     return ratio, low, high
 
 
 def _resampled(times: Times, seed: int, length: int | None = None) -> Estimates:
     values = np.array(times)
-    length = length or block_length(values)
-    return bootstrap.resampled(values[:, None], values, MIDDLE_HALF, length=length, seed=seed)
+    return Series(values, values, MIDDLE_HALF).resampled(seed, length=length)
 
 
 def recorded(folder: Path) -> tuple[float | None, float | None, float | None]:

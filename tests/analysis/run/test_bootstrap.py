@@ -7,12 +7,11 @@ import pytest
 
 from hooktrace.analysis.run.bootstrap import (
     MEDIAN,
-    Estimates,
     Floats,
+    Series,
     block_length,
     interval,
     politis_white,
-    resampled,
 )
 
 
@@ -25,18 +24,15 @@ def autoregressive(random: np.random.Generator, phi: float, steps: int) -> Float
     return found[100:] * np.sqrt(1 - phi**2)
 
 
-def drawn(values: Floats, share: float, seed: int) -> Estimates:
-    return resampled(values[:, None], values, share, length=block_length(values), seed=seed)
-
-
 def share_called_different(phi: float, apart: float, pairs: int, steps: int = 100) -> float:
     """Return how often two series of mean 100, 3 % noise, ``apart`` from each other differ."""
     random = np.random.default_rng(7)
     called = 0
     for i in range(pairs):
         a, b = (100 + 3 * autoregressive(random, phi, steps) for _ in range(2))
-        found = interval(drawn(a, MEDIAN, 2 * i), drawn(b + apart, MEDIAN, 2 * i + 1))
-        called += not found.low[0] <= 0 <= found.high[0]
+        both = enumerate((a, b + apart), 2 * i)
+        _, low, high = interval(*(Series(x, x, MEDIAN).resampled(seed) for seed, x in both))
+        called += not low <= 0 <= high
     return called / pairs
 
 
