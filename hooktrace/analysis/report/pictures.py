@@ -10,8 +10,9 @@ from math import ceil, floor, isnan, log10
 import numpy as np
 
 from ...records.units import ms
-from ..run.columns import Floats
+from ..run.columns import Floats, Ints
 from ..run.dense import StepArrays
+from ..run.scene import free_rows
 from ..run.waits import PIECES, pieces_of
 
 WIDTH = 1000.0
@@ -60,8 +61,8 @@ def _step_picture(arrays: StepArrays, s: int, end: float) -> Svg:
     by_time = np.argsort(np.nan_to_num(arrays.last_ready[:, s], nan=np.inf), kind="stable")
     count = min(len(by_time), MOST_RANKS)
     ranks = np.sort(by_time[np.linspace(0, len(by_time) - 1, count).astype(int)]).tolist()
-    lanes = [_lanes(arrays.ready[i, s], arrays.done[i, s]) for i in ranks]
-    per_rank = 1 + max(map(max, lanes))
+    lanes = _lanes(arrays.ready[ranks, s], arrays.done[ranks, s])
+    per_rank = 1 + int(lanes.max())
     thick = min(11.0, max(2.0, _HEIGHT / (count * per_rank + count * 0.6)))
     gap = max(1.0, thick * 0.5)
     band = thick * per_rank + gap
@@ -81,7 +82,7 @@ def _step_picture(arrays: StepArrays, s: int, end: float) -> Svg:
             svg.text(_LEFT - 8, y + (band - gap) / 2 + 4, f"rank {arrays.ranks[i]}", "end")
         for name, start, done, b in _shapes(arrays, i, s):
             x, width = _LEFT + start * per_ns, max((done - start) * per_ns, 0.1)
-            top, height = (y, band - gap) if b is None else (y + lanes[row][b] * thick, thick * 0.9)
+            top, height = (y, band - gap) if b is None else (y + lanes[row, b] * thick, thick * 0.9)
             paths[name].append(box(x, top, width, height))
     for name, boxes in paths.items():
         if boxes:
@@ -114,15 +115,13 @@ def _ticks(end: float) -> list[float]:
     return [k * apart for k in range(floor(end / apart * (1 + 1e-9)) + 1)]
 
 
-def _lanes(ready: Floats, done: Floats) -> list[int]:
-    """Return the lane of each bucket of a rank: the first that is free when it is ready."""
-    lanes = [0] * len(ready)
-    free = [-np.inf] * _MOST_LANES
-    for b in np.argsort(ready):
-        if not np.isnan(done[b]):
-            fit = (k for k, at in enumerate(free) if at <= ready[b])
-            lanes[b] = next(fit, int(np.argmin(free)))
-            free[lanes[b]] = done[b]
+def _lanes(ready: Floats, done: Floats) -> Ints:
+    """Return the lane of each rank's buckets, (R, B): the first that is free when one is ready."""
+    lanes = np.zeros(done.shape, np.int64)
+    at = np.flatnonzero(~np.isnan(done))
+    at = at[np.argsort(ready.flat[at], kind="stable")]
+    start, end = (times.flat[at].astype(np.int64) for times in (ready, done))
+    lanes.flat[at] = free_rows(start, end, at // done.shape[1], most=_MOST_LANES)
     return lanes
 
 

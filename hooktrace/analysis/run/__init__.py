@@ -18,8 +18,7 @@ Timeline, Perfetto file and data frames are views.
     parts.py    where the time of a step goes, in parts that add up to it
     source.py   what a model of a run is: its hook, which of its steps, a number a step
     order.py    who was ready last, how often, and who is late often enough to be named
-    scene.py    one model's ranks ready to be drawn, as Comm Timeline and Perfetto file have them;
-                spans.py: stretches of time as columns, and the rows that they are drawn in
+    scene.py    one model's ranks ready to be drawn, as Comm Timeline and Perfetto file have them
     bootstrap.py  intervals of what is measured in every step, where steps are not independent
 
 Functions of their input, without torch.  A million buckets are a few arrays, not a million objects.

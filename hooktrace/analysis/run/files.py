@@ -43,15 +43,22 @@ _Map = Callable[[_Files], Iterator[RankTrack]]
 def load(
     traces: dict[int, list[Path]], *, processes: int | None = None, on: str = LOCAL, every: int = 1
 ) -> Run:
-    """Read the files of many ranks, in ``processes`` at once: as many as there are cores.
+    """Read the files of many ranks, with a progress bar on a terminal.
 
-    ``on``: who reads, ``local``, ``dask://HOST:PORT`` or ``ray://HOST:PORT``.  ``every``: of the
-    steps whose number it divides the buckets are read, of all others their own line alone.  Raises
-    ``UsageError`` where the engine cannot be reached, or its workers cannot read.
+    ``processes``: how many read at once, by default as many as there are cores.  ``on``: who reads,
+    ``local``, ``dask://HOST:PORT`` or ``ray://HOST:PORT``.  ``every``: of the steps whose number it
+    divides the buckets are read, of all others their own line alone.  Raises ``UsageError`` where
+    the engine cannot be reached, or its workers cannot read.
     """
-    files = [traces[rank] for rank in sorted(traces)]
-    with _engine(on, sum(map(size_of, files)), processes or len(files), every) as each:
-        return replace(run_of([*each(files)]), every=every)
+    files, tracks = [traces[rank] for rank in sorted(traces)], list[RankTrack]()
+    sizes = [*map(size_of, files)]
+    engine = _engine(on, sum(sizes), processes or len(files), every)
+    with progress_bar() as bar, engine as each:
+        task = bar.add_task(f"reading {len(files)} ranks", total=sum(sizes))
+        for track, size in zip(each(files), sizes, strict=True):
+            tracks.append(track)
+            bar.advance(task, size)
+    return replace(run_of(tracks), every=every)
 
 
 @contextmanager
@@ -154,7 +161,7 @@ def read_run(
     on: str = LOCAL,
     every: int = 1,
 ) -> Run:
-    """Read the record files under a logdir, or of one rank, with a progress bar on a terminal.
+    """Read the record files under a logdir, or of one rank.
 
     ``processes``, ``on``, ``every``: as ``load``.  Raises ``UsageError`` where there is none,
     nothing in them can be read, or there is no memory for them.
@@ -169,17 +176,9 @@ def read_run(
     traces = files_of(folder)
     if rank is not None and rank not in traces:
         raise UsageError(f"no file of rank {rank} is there; pass --rank one of {listed(traces)}")
-    files = [traces[one] for one in sorted(traces) if rank in (None, one)]
-    sizes = [*map(size_of, files)]
-    _check_memory(sum(sizes), every)
-    tracks = []
-    engine = _engine(on, sum(sizes), processes or len(files), every)
-    with progress_bar() as bar, engine as each:
-        task = bar.add_task(f"reading {len(files)} ranks", total=sum(sizes))
-        for track, size in zip(each(files), sizes, strict=True):
-            tracks.append(track)
-            bar.advance(task, size)
-    run = replace(run_of(tracks), every=every)
+    traces = {one: files for one, files in traces.items() if rank in (None, one)}
+    _check_memory(sum(map(size_of, traces.values())), every)
+    run = load(traces, processes=processes, on=on, every=every)
     if not any(len(t.steps) or len(t.buckets) or t.records.hangs for t in run.tracks):
         raise UsageError(_nothing_read(run, folder))
     return run

@@ -14,8 +14,7 @@ from ...records import ErrorRecord, Unit
 from ...records.bucket import Parameter
 from ...records.units import exact_ms, named_ranks, size, time_text
 from ..run import FLAGS, UNKNOWN, delays
-from ..run.scene import Scene
-from ..run.spans import Bars
+from ..run.scene import Bars, Scene
 from ..run.waits import PIECES
 from .runs import NotThereError
 

@@ -21,8 +21,7 @@ import numpy as np
 
 from ...records.units import size, time_text
 from ..run import Ints
-from ..run.scene import LATE, Scene
-from ..run.spans import Bars, Spans
+from ..run.scene import LATE, Bars, Scene, Spans
 from ..run.waits import PIECES, Pieces
 
 MAX_BARS = 2500

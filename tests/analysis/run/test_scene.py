@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
-from hooktrace.analysis.run.scene import Scene
-from hooktrace.analysis.run.spans import MAX_ROWS, Bars, Spans, lanes_of
+from hooktrace.analysis.run.scene import MAX_ROWS, Bars, Scene, Spans, lanes_of
 from hooktrace.analysis.tensorboard_plugin.run_summary import lists_of
 from hooktrace.records import CompletedStep, DeviceSpan
 from hooktrace.testing.synthetic import SyntheticJob
