@@ -1,17 +1,24 @@
 """``hooktrace.fsdp.trace``: a sharded model's collectives, recorded unit by unit.
 
-trace(model) --> groups_of(model) --each--> Stamps --> TracedUnit
+trace(model) --> groups_of(model) --each--> TracedUnit
              --> forward hooks of its sharded modules: what is evaluation is no step
+
+Backward passes that the script finalises by hand (torch 2.15) end a step there:
+
+module.finalize_backward() --> reduces what is left, waits --> the model's step is over
+module.finalize_backward(async_op=True) --> reduces --> handle.wait() --> the step is over
 """
 
 from __future__ import annotations
 
 import logging
 import weakref
-from functools import partial
+from collections.abc import Iterable
+from functools import cache, partial, wraps
 from typing import Any
 
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 from torch.utils.hooks import RemovableHandle
 
 from ..probes.agreement import key_of
@@ -24,7 +31,6 @@ from ..staging.units import ShardedModel
 from ..tracing.trace import sharding_of, unwrapped
 from ..tracing.tracer import Tracer, default_tracer
 from .comms import Hooks, TracedAllGather, TracedUnit, untrace
-from .finalization import hear_of_finalization
 from .hooks import GatherHook, ScatterHook
 from .probe import UnitProbe
 from .torch_groups import (
@@ -38,6 +44,9 @@ from .torch_groups import (
 from .torch_waits import Watch, can_watch, watched_ends
 
 logger = logging.getLogger("hooktrace")
+
+_steps_of = weakref.WeakKeyDictionary[nn.Module, weakref.ref[ShardedModel]]()
+"""What the sharded modules of traced models tell when they are finalised by hand."""
 
 
 def trace(
@@ -115,7 +124,8 @@ class TracedModel:
         self._ends: Watch | None = None
         self._misses = False
         self._watching = _Forward(self._steps, model, *parts)
-        hear_of_finalization(parts, self._steps)
+        _steps_of.update(dict.fromkeys(parts, weakref.ref(self._steps)))
+        _hear_of_finalization()
         tracer.models.register_layout(self._steps)
         plan = None
         if tracer.error_every and any(hooks):
@@ -223,3 +233,45 @@ class _Forward:
     # As FSDP's own hooks: a compiled model runs them, and is not compiled into them.
     begins._torchdynamo_disable = True  # type: ignore[attr-defined]
     ended._torchdynamo_disable = True  # type: ignore[attr-defined]
+
+
+@cache
+def _hear_of_finalization() -> None:
+    """Have FSDP's modules tell; once a process."""
+    kind: Any = FSDPModule
+    finalize = getattr(kind, "finalize_backward", None)
+    if finalize is None:
+        return
+
+    @wraps(finalize)
+    def heard(self: Any, *, async_op: bool = False) -> Any:
+        # Called of a root; what is traced may be a part of it.
+        known = [_steps_of[module]() for module in self.modules() if module in _steps_of]
+        traced = {steps for steps in known if steps is not None}
+        for steps in traced:
+            steps.is_finalizing = True
+        try:
+            handle = finalize(self, async_op=async_op)
+        finally:
+            for steps in traced:
+                steps.is_finalizing = False
+        for steps in traced:
+            steps.finalized()
+        if traced and handle is not None:
+            handle.wait = _telling(handle, traced)
+        return handle
+
+    kind.finalize_backward = heard
+
+
+def _telling(handle: Any, traced: Iterable[ShardedModel]) -> Any:
+    wait = handle.wait
+
+    @wraps(wait)
+    def waited() -> None:
+        wait()
+        handle.__dict__.pop("wait", None)  # or the two would hold each other
+        for steps in traced:
+            steps.finalized()
+
+    return waited
