@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..records import UNIT_KINDS, Unit
-from ..records.units import named_ranks
+from ..records.units import counted, named_ranks
 from .document.output import check_writable, writing
 from .run import COUNTS, FLAGS, REASONS, UNKNOWN, Run, hangs, reasons
 from .run.files import read_run
@@ -90,10 +90,9 @@ def run_export(path: str | os.PathLike[str], *, out: Path, rank: int | None = No
     run = read_run(path, rank)
     with writing(out), console.status("writing"):
         slices = export(run, out)
-    how_many = "1 rank" if len(run.tracks) == 1 else f"{len(run.tracks)} ranks"
     console.print(
-        f"{out}: {how_many}, {slices:,} slices, {out.stat().st_size / 1e6:.1f} MB; open "
-        "https://ui.perfetto.dev and drop it there",
+        f"{out}: {counted(len(run.tracks), 'rank')}, {slices:,} slices, "
+        f"{out.stat().st_size / 1e6:.1f} MB; open https://ui.perfetto.dev and drop it there",
         soft_wrap=True,
     )
     if run.unaligned:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...records.errors import UsageError
-from ...records.units import mb
+from ...records.units import counted, mb
 from ..document.output import check_writable, json_text, put_out
 from ..document.tree import Column, Heading, Items, Node, Pairs, Table, Text, Tone
 from ..run import Run
@@ -122,12 +122,12 @@ def _comparison(one: Comparison) -> Iterator[Node]:
 
 
 def _run(run: RunFacts) -> str:
-    ranks = "1 rank" if len(run.ranks) == 1 else f"{len(run.ranks)} ranks"
     given = "given to them" if run.is_sharded else "of gradients"
     return (
-        f"{run.name}: {run.model}, {run.hook}, {run.steps:,} steps on {ranks}, "
-        f"{run.bucket_count} {run.noun}, {mb(run.gradient_bytes)} {given}, torch "
-        f"{run.torch_version or 'unknown'}, {', '.join(run.hosts) or 'host unknown'}"
+        f"{run.name}: {run.model}, {run.hook}, {run.steps:,} steps on "
+        f"{counted(len(run.ranks), 'rank')}, {run.bucket_count} {run.noun}, "
+        f"{mb(run.gradient_bytes)} {given}, torch {run.torch_version or 'unknown'}, "
+        f"{', '.join(run.hosts) or 'host unknown'}"
     )
 
 

@@ -17,6 +17,7 @@ from msgspec.structs import asdict
 
 from ...records import ErrorRecord, Unit
 from ...records.anomalies import Severity
+from ...records.units import counted
 from ..run import Run
 from ..run.bootstrap import LEVEL, MEDIAN, Series, draws_for
 from ..run.columns import Floats
@@ -107,7 +108,7 @@ class ModelFacts(ModelSource, frozen=True, kw_only=True):
     @property
     def on_ranks(self) -> str:
         """How many ranks the numbers are of, in words."""
-        return "1 rank" if len(self.ranks) == 1 else f"{len(self.ranks)} ranks"
+        return counted(len(self.ranks), "rank")
 
 
 class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """Record files of a run, found and read: by this machine's cores, or workers that see the files.
 
-    a logdir --files_of--> files by rank --one function, mapped by any engine--> tracks --> Run
+    a logdir --find_records--> files by rank --one function, mapped by any engine--> tracks --> Run
 
 What cannot be read is a ``UsageError``.
 """
@@ -173,7 +173,14 @@ def read_run(
     if every < 1:
         raise UsageError(f"--every {every} keeps no step; pass 1 or more")
     folder = Path(path)
-    traces = files_of(folder)
+    if not folder.exists():
+        raise UsageError(f"there is no {folder}; pass the logdir that RecordFileExporter was given")
+    traces = find_records(folder)
+    if not traces:
+        raise UsageError(
+            f"there is no record file in {folder} or {folder / 'plugins' / 'hooktrace'}; pass the "
+            "logdir that RecordFileExporter was given, or set HOOKTRACE_RECORD_DIR in the job"
+        )
     if rank is not None and rank not in traces:
         raise UsageError(f"no file of rank {rank} is there; pass --rank one of {listed(traces)}")
     traces = {one: files for one, files in traces.items() if rank in (None, one)}
@@ -204,19 +211,6 @@ def _check_memory(size: int, every: int) -> None:
             f"{free / 2**30:.1f} are free; pass --every {ceil(2 * needed / free)}, or more, for "
             "the buckets of a part of the steps"
         )
-
-
-def files_of(run: Path) -> dict[int, list[Path]]:
-    """Return the record files of a run by rank; raises ``UsageError`` where there is none."""
-    if not run.exists():
-        raise UsageError(f"there is no {run}; pass the logdir that RecordFileExporter was given")
-    traces = find_records(run)
-    if not traces:
-        raise UsageError(
-            f"there is no record file in {run} or {run / 'plugins' / 'hooktrace'}; pass the logdir "
-            "that RecordFileExporter was given, or set HOOKTRACE_RECORD_DIR in the job"
-        )
-    return traces
 
 
 def _nothing_read(run: Run, folder: Path) -> str:

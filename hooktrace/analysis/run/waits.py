@@ -16,7 +16,6 @@ if these are a range, and of another one nothing is known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -57,11 +56,6 @@ def process_groups(run: Run) -> tuple[list[Ints], list[Members | None]]:
                 of_facts[i] = groups.index(one)
         found.append(of_facts[track.buckets.facts])
     return found, groups
-
-
-def ranks_within(tracks: Sequence[RankTrack], members: Members | None) -> list[int]:
-    """Return the rows of those tracks whose ranks are in a group; ``None``: of all."""
-    return [i for i, t in enumerate(tracks) if members is None or t.rank in range(*members)]
 
 
 class Waited(NamedTuple):
@@ -165,7 +159,7 @@ def waits(run: Run, model: str) -> Waits:
     why_unknown = _why_unknown(run, ours, model)
     found = [Waited(*np.full((2, len(track.stages)), UNKNOWN, np.int32)) for track in tracks]
     for number, members in enumerate(groups if why_unknown is None else ()):
-        within = [i for i in ranks_within(tracks, members) if i in ours]
+        within = [i for i in ours if members is None or tracks[i].rank in range(*members)]
         if members is not None and len(within) < len(range(*members)):
             continue  # the last one may be a rank that tells nothing of this model
         wires = _of_all([_wires_of(run, i, model, group_of[i] == number) for i in within])

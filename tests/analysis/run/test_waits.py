@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from hooktrace.analysis.run import UNKNOWN
 from hooktrace.analysis.run.clock import last_rank
 from hooktrace.analysis.run.order import is_order_known, often, waiting_ranks
-from hooktrace.analysis.run.waits import process_groups, ranks_within, waits
+from hooktrace.analysis.run.waits import process_groups, waits
 from hooktrace.records import STAGES, CompletedStep, late_rank
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_shards import ShardedJob, write_sharded_job
@@ -128,8 +128,6 @@ def test_records_say_which_ranks_are_together(tmp_path: Path) -> None:
     assert members == [None, (0, 2, 1), (0, 3, 2), (1, 4, 2), (2, 4, 1)]
     expected = [3 if unit.collective == "all_reduce" else 4 for unit in job.slots()]
     assert of[3].tolist() == expected * 2
-    within = [ranks_within(run.tracks, one) for one in members]
-    assert within == [[0, 1, 2, 3], [0, 1], [0, 2], [1, 3], [2, 3]]
 
 
 def test_of_a_group_with_a_rank_without_records_nothing_is_known(tmp_path: Path) -> None:
