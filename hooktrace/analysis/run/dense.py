@@ -79,13 +79,11 @@ def medians(values: Floats, axis: int) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class RankRows:
-    """The rows of one rank that count; ``all_...``: also of steps that were checked, or hung."""
+    """Some rows of one rank: of its steps, and of its buckets, those of ``table``."""
 
     table: BucketRows
     steps: Bools
     buckets: Bools
-    all_steps: Bools
-    all_buckets: Bools
 
     @property
     def track(self) -> RankTrack:
@@ -93,17 +91,20 @@ class RankRows:
         return self.table.track
 
     def of_steps(self, column: str) -> Ints:
-        """Return a column of the steps that count."""
+        """Return a column of the steps."""
         found: Ints = getattr(self.track.steps, column)[self.steps]
         return found
 
     def of_buckets(self, column: str) -> Ints:
-        """Return a column of the buckets that count."""
-        found: Ints = getattr(self.track.buckets, column)[self.buckets]
-        return found
+        """Return a column of the buckets."""
+        return self.table.column(column)[self.buckets]
+
+    def times(self, column: str, known: Bools) -> Floats:
+        """Return a column of the buckets, NaN where its row in the table is not ``known``."""
+        return np.where(known, self.table.column(column), np.nan)[self.buckets]
 
     def having(self, flag: str) -> Bools:
-        """Return which of the buckets that count have a flag."""
+        """Return which of the buckets have a flag."""
         return self.track.buckets.having(flag)[self.buckets]
 
     @property
@@ -117,14 +118,16 @@ class StepArrays:
 
     B is 0, or some steps have no buckets, where the file's limit left them out.  Of ``ranks``,
     ``steps`` and ``buckets`` the arrays' axes are made; ``last`` is the bucket whose gradients come
-    last.
+    last.  ``rows``: of each rank those that count; ``every``: also of steps that were checked, or
+    hung.
     """
 
     def __init__(
-        self, run: Run, names: tuple[str, str], rebuild: int, rows: Sequence[RankRows]
-    ) -> None:
+        self, run: Run, names: tuple[str, str], rebuild: int,
+        rows: Sequence[RankRows], every: Sequence[RankRows],
+    ) -> None:  # fmt: skip
         self._run, (self.model, self.hook) = run, names
-        self.rebuild, self._rows = rebuild, rows
+        self.rebuild, self._rows, self._every = rebuild, rows, every
         self.ranks = [own.track.rank for own in rows]
         self.steps: Ints = np.unique(np.concatenate([x.of_steps("step") for x in rows]))
         self.buckets: Ints = np.unique(np.concatenate([x.of_buckets("bucket") for x in rows]))
@@ -169,7 +172,8 @@ class StepArrays:
         return (self if is_all else self._of_rows(found)).detailed
 
     def _of_rows(self, rows: Iterable[RankRows]) -> StepArrays:
-        return StepArrays(self._run, (self.model, self.hook), self.rebuild, [*rows])
+        names = self.model, self.hook
+        return StepArrays(self._run, names, self.rebuild, [*rows], self._every)
 
     def _steps(self, values: Callable[[RankRows], Ints | Floats]) -> Floats:
         """Return what ``values`` gives for the steps of each rank, (R, S)."""
@@ -207,8 +211,7 @@ class StepArrays:
 
     def of_each_bucket(self, column: Column, *, with_checked: bool) -> list[Floats]:
         """Return a column of the bucket table, of each bucket on all ranks and steps, flat."""
-        every = (replace(x, steps=x.all_steps, buckets=x.all_buckets) for x in self._rows)
-        of = self._of_rows(every) if with_checked else self
+        of = self._of_rows(self._every) if with_checked else self
         values = of._buckets(
             lambda own: np.ma.filled(column.values(own.table)[own.buckets].astype(float), np.nan)
         )
@@ -238,8 +241,7 @@ class StepArrays:
     @cached_property
     def is_sharded(self) -> bool:
         """Whether the model is under FSDP2."""
-        rows = ((own.track.steps, own.all_steps) for own in self._rows)
-        return any(bool(steps.having("sharded")[at].any()) for steps, at in rows)
+        return any(bool(x.track.steps.having("sharded")[x.steps].any()) for x in self._every)
 
     @cached_property
     def layout(self) -> AssignmentRecord | None:
@@ -303,21 +305,12 @@ class StepArrays:
     @cached_property
     def ready(self) -> Floats:
         """When the gradients were there, in the clock that tells the truth of them, (R, S, B)."""
-        return self.called + self._times("ready_after", "untimed")
+        return self.called + self._buckets(lambda own: own.times("ready_after", own.table.placed))
 
     @cached_property
     def done(self) -> Floats:
         """When the result was there, by the clock of ``ready``, (R, S, B)."""
-        return self.called + self._times("done_after", "untimed", "bounded")
-
-    def _times(self, column: str, *unless: str) -> Floats:
-        """Return a column of the buckets, NaN of those that have one of some flags."""
-
-        def of(own: RankRows) -> Floats:
-            is_unknown = np.logical_or.reduce([own.having(flag) for flag in unless])
-            return np.where(is_unknown, np.nan, own.of_buckets(column))
-
-        return self._buckets(of)
+        return self.called + self._buckets(lambda own: own.times("done_after", own.table.timed))
 
     @cached_property
     def first_ready(self) -> Floats:
@@ -407,15 +400,14 @@ class StepArrays:
 
     def sent(self) -> Floats:
         """Return the wire bytes of all steps, checked ones too, flat."""
-        found = [own.track.steps.wire_bytes[own.all_steps] for own in self._rows]
-        return _known(np.concatenate(found))
+        return _known(np.concatenate([own.of_steps("wire_bytes") for own in self._every]))
 
     def probes(self) -> Iterator[tuple[int, int, ErrorRecord]]:
         """Yield step and bucket of each probe, and what it found."""
-        for own in self._rows:
+        for own in self._every:
             columns = own.track.buckets
             for row, error in sorted(own.track.errors.items()):
-                if own.all_buckets[row]:
+                if own.buckets[row]:
                     yield int(columns.step[row]), int(columns.bucket[row]), error
 
     def errors_by_step(self) -> dict[int, list[float]]:
@@ -447,14 +439,15 @@ def settled_steps(run: Run, model: str) -> StepArrays | None:
     )
     if last < 0:
         return None
-    found = []
+    found, settled_rows = [], []
     for i, (track, rows, why) in enumerate(every):
         steps, settled = rows & (why == COUNTS), rows & np.isin(why, (COUNTS, CHECKED, HANG))
         buckets = _buckets_of(track, track.steps.step[settled], model, last)
         out = np.isin(track.buckets.step, track.steps.step[settled & ~steps])
-        found.append(RankRows(BucketRows(run, i), steps, buckets & ~out, settled, buckets))
+        settled_rows.append(RankRows(BucketRows(run, i), settled, buckets))
+        found.append(replace(settled_rows[i], steps=steps, buckets=buckets & ~out))
     names = [names for track in run.tracks for names in track.models if names[0] == model]
-    return StepArrays(run, names[-1], last, found)
+    return StepArrays(run, names[-1], last, found, settled_rows)
 
 
 def _buckets_of(track: RankTrack, steps: Ints, model: str, last: int) -> Bools:
