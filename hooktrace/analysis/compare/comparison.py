@@ -21,6 +21,7 @@ from ..run.dense import known
 from .measure import TITLES, Grouping, Measures, RunFacts, grouping, step_table
 
 Unit = Literal["ns", "bytes", "share", "error"]
+Verdict = Literal["differs", "same", "not shown", "unknown"]
 
 _QUANTITIES: tuple[tuple[str, str, Unit, float], ...] = (
     ("period", "step time", "ns", MEDIAN),
@@ -31,9 +32,6 @@ _QUANTITIES: tuple[tuple[str, str, Unit, float], ...] = (
     ("wire_bytes", "sent", "bytes", MEDIAN),
     ("error", "relative error", "error", MEDIAN),
 )
-
-
-Verdict = Literal["differs", "same", "not shown", "unknown"]
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,7 +184,7 @@ def difference(a: Series, b: Series) -> Difference:
         why = why if fewest else "one of the runs has no such number"
     else:
         draws = draws_for(max(len(a.values), len(b.values)))
-        _, low, high = interval(*(one.resampled(i, draws=draws) for i, one in enumerate((a, b))))
+        low, high = interval(*(one.resampled(i, draws=draws) for i, one in enumerate((a, b))))
         verdict = "not shown" if low <= 0 <= high else "differs"
         if verdict == "differs" and max(a.drift(), b.drift()) > abs(y - x):
             verdict = "not shown"

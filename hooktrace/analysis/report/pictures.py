@@ -29,10 +29,8 @@ _WAIT = PIECES.index("wait")
 def step_pictures(arrays: StepArrays) -> list[tuple[str, Callable[[], Svg]]]:
     """Return the titles of a typical step and the slowest, and what draws them on one scale.
 
-    Of those that were timed.
-
-    Only one where they are the same.  A step's length is its period: its own communication, and the
-    forward pass after it.
+    Of those that were timed; only one where they are the same.  A step's length is its period: its
+    own communication, and the forward pass after it.
     """
     typical, arrays = arrays.typical, arrays.detailed
     if typical is None:

@@ -183,28 +183,19 @@ def _weights(counts: Floats | Ints, share: float) -> Floats:
     return found
 
 
-class Interval(NamedTuple):
-    """A difference b - a, and the ends of its interval."""
-
-    found: float
-    low: float
-    high: float
-
-
-def interval(a: Estimates, b: Estimates) -> Interval:
-    """Return the 95 % interval of b - a, two runs resampled by themselves."""
+def interval(a: Estimates, b: Estimates) -> tuple[float, float]:
+    """Return the ends of the 95 % interval of b - a, two runs resampled by themselves."""
     return _about(b.found - a.found, b.drawn - a.drawn, _stretch(a, b))
 
 
-def ratio_interval(a: Estimates, b: Estimates) -> Interval:
-    """Return the 95 % interval of b / a - 1, of times, none of which is 0."""
-    return _about(b.found / a.found - 1, b.drawn / a.drawn - 1, _stretch(a, b))
+def ratio_interval(a: Estimates, b: Estimates) -> tuple[float, float]:
+    """Return the ends of the 95 % interval of b / a, of times, none of which is 0."""
+    return _about(b.found / a.found, b.drawn / a.drawn, _stretch(a, b))
 
 
-def _about(found: float, drawn: Floats, stretch: float) -> Interval:
+def _about(found: float, drawn: Floats, stretch: float) -> tuple[float, float]:
     low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
-    below, above = max(found - low, 0.0), max(high - found, 0.0)
-    return Interval(found, found - below * stretch, found + above * stretch)
+    return found - max(found - low, 0.0) * stretch, found + max(high - found, 0.0) * stretch
 
 
 def _stretch(a: Estimates, b: Estimates) -> float:

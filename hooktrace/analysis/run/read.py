@@ -251,9 +251,9 @@ class _Lines:
         """Return a number that a line says of all its buckets, of each bucket."""
         return np.repeat(_numbers(self._lines, name), self._counts)
 
-    def column(self, name: str, absent: int = UNKNOWN) -> Ints:
-        """Return the numbers in a column; ``absent`` where a bucket has none."""
-        return self._numbers(self._calls, name, absent)
+    def column(self, name: str) -> Ints:
+        """Return the numbers in a column; ``UNKNOWN`` where a bucket has none."""
+        return self._numbers(self._calls, name, UNKNOWN)
 
     def timed(self, name: str, absent: int = UNKNOWN) -> Ints:
         """Return a column of times, by the device where the bucket has times there."""

@@ -91,7 +91,7 @@ class Run:
         """The ranks whose clock nobody measured: they are placed by their wall clocks."""
         if len(self.tracks) < 2:
             return []
-        return [t.rank for t, c in zip(self.tracks, self.clocks, strict=True) if not c.is_known]
+        return [track.rank for track, clock in self.ranks if not clock.is_known]
 
 
 _F = TypeVar("_F", bound=Callable[..., Any])

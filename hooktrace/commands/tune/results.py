@@ -83,8 +83,8 @@ def against(hook: Times, own: Times, plain: Iterable[Times]) -> tuple[float, flo
     found = Estimates(paired.found * alone.found, paired.drawn * alone.drawn, paired.blocks)
     bases = [_resampled(one, seed) for seed, one in enumerate(plain, 2)]
     base = Estimates(*(np.mean(parts, axis=0) for parts in zip(*bases, strict=True)))
-    ratio, low, high = (1 + float(one) for one in ratio_interval(base, found))
-    return ratio, low, high
+    low, high = ratio_interval(base, found)
+    return float(found.found / base.found), float(low), float(high)
 
 
 def _resampled(times: Times, seed: int, length: int | None = None) -> Estimates:

@@ -31,7 +31,7 @@ def share_called_different(phi: float, apart: float, pairs: int, steps: int = 10
     for i in range(pairs):
         a, b = (100 + 3 * autoregressive(random, phi, steps) for _ in range(2))
         both = enumerate((a, b + apart), 2 * i)
-        _, low, high = interval(*(Series(x, x, MEDIAN).resampled(seed) for seed, x in both))
+        low, high = interval(*(Series(x, x, MEDIAN).resampled(seed) for seed, x in both))
         called += not low <= 0 <= high
     return called / pairs
 
