@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from hooktrace.analysis.frames import load as load_frames
 from hooktrace.analysis.report import build_report
 from hooktrace.analysis.run import REASONS, delays, files, load, reasons
 from hooktrace.analysis.run.clock import RankClock
@@ -241,6 +242,8 @@ def test_of_every_tenth_step_the_buckets_are_read(tmp_path: Path) -> None:
     is_timed = (arrays.steps < 20) | (arrays.steps % 10 == 0)
     assert np.isfinite(arrays.ready).all()
     assert (np.isfinite(arrays.done) == is_timed[:, None]).all()
+    table = load_frames(tmp_path / "bounded").steps
+    assert set(table["step"][table["stands_for_all"]].tolist()) == set(range(10, 121, 10))
     (said,) = build_report(part).missing
     assert said.startswith("the buckets of every 10th step alone were read (--every): what is ")
 
