@@ -30,9 +30,8 @@ from ..records.stall import ENOUGH_STEPS, is_stall
 from ..records.units import ms
 from ..staging.calls import NEVER, NOT_YET, BucketCall, StepCalls, give_back
 from ..staging.slots import BucketSlot, ModelState
-from .call_records import bucket_record, step_record
+from .call_records import bucket_record, sent_in_step, step_record
 from .export import LossLedger
-from .sent import sent_in_step
 from .stage_times import (
     CallTimes,
     QueueModel,
@@ -309,20 +308,21 @@ class Assembler:
         model = slot.model.name
         is_first = number - slot.model.first_step < _WARMUP_STEPS
         warmup = is_first and (rebuild == 0 or slot.unit is not None)
-        sent, errors = sent_in_step(calls), self._errors
+        sent, sent_of_step, sent_unknown = sent_in_step(calls)
+        errors = self._errors
         record_of = partial(bucket_record, rebuild=rebuild, warmup=warmup)
         made: list[BucketRecord] = []
         for i, call in enumerate(calls):
             error = errors.pop((model, number, call.slot.index), None) if errors else None
-            made.append(record_of(call, host[i], device[i], error=error, sent=sent.of_calls[i]))
+            made.append(record_of(call, host[i], device[i], error=error, sent=sent[i]))
         buckets = tuple(made)
         record = step_record(
             buckets,
             self._previous.get(model),
             hidden_to=[(d or h).hidden_to for h, d in zip(host, device, strict=True)],
             complete=calls.complete,
-            sent=sent.of_step,
-            sent_unknown=sent.why,
+            sent=sent_of_step,
+            sent_unknown=sent_unknown,
         )
         self._previous[model] = record
         stall = self._stalls.of_step(calls[-1].slot, record)

@@ -1,19 +1,72 @@
-"""Records of one call and of one step, from times and numbers that are known by then."""
+"""The records of a step and of its calls, from times and numbers that are known by then.
+
+What a plain hook sent torch's process groups tell, from 2.14 on; before, it is not known.  A
+recorder of torch's own, the Flight Recorder, is private, often off, and forgets the step in a busy
+job: it is asked only what a hang is about (``ranks/hang/collectives.py``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Literal, TypeVar
 
 from msgspec.structs import replace
 
-from ..records import BucketRecord, DeviceSpan, ErrorRecord, Stage, StepRecord
+from ..records import BucketRecord, DeviceSpan, ErrorRecord, Stage, StepRecord, Transfer
 from ..records.intervals import bus_bytes, exposed_ns, union_ns
-from ..staging.calls import BucketCall, Collective
-from .sent import Sent
+from ..staging import group_hooks
+from ..staging.calls import BucketCall, Collective, joined
+from ..staging.driver import PlainRun
 from .stage_times import CallTimes
 
 N = TypeVar("N", int, float)
+
+Sent = tuple[Transfer, ...] | None
+"""What was sent, by collective and dtype; ``None`` where stages say it, or it cannot be known."""
+
+_OLDER = "torch before 2.14 does not tell"  # short: it is in each step
+_INSIDE = "a plain hook inside another, or what has no size, does not tell"
+_UNSEEN = (
+    "torch's process groups tell of no collective of the hook: it sends nothing, or by other ways"
+)
+
+
+def sent_in_step(calls: Sequence[BucketCall]) -> tuple[Sequence[Sent], Sent, str | None]:
+    """Return what each call of a step sent, what all of them did, and why that is not known."""
+    nothing: list[Sent] = [None] * len(calls)
+    unseen = [call for call in calls if not call.staged and call.unknown is None]
+    if not unseen or calls[0].slot.unit is not None:
+        return nothing, None, None
+    if not all(isinstance(call, PlainRun) for call in unseen):
+        return nothing, None, _INSIDE
+    if not group_hooks.available:
+        return nothing, None, _OLDER
+    plain = [call for call in calls if isinstance(call, PlainRun) and call.is_watched]
+    if len(plain) < len(calls):  # a model's first call comes before torch is asked to tell
+        return nothing, None, None
+    for call in plain:
+        if call.in_doubt or not call.seen:
+            return nothing, None, call.in_doubt or _UNSEEN
+    sent = [_summed(_transfer(one.collective) for one in call.seen) for call in plain]
+    return sent, _summed(itertools.chain.from_iterable(sent)), None
+
+
+def _transfer(collective: Collective) -> Transfer:
+    kind, size, dtype, _ = collective
+    return Transfer(collective=kind, dtype=joined(dtype), wire_bytes=size)
+
+
+def _summed(transfers: Iterable[Transfer]) -> tuple[Transfer, ...]:
+    """Return transfers with one entry for each collective and dtype."""
+    sums: Counter[tuple[str, str]] = Counter()
+    for transfer in transfers:
+        sums[transfer.collective, transfer.dtype] += transfer.wire_bytes
+    return tuple(
+        Transfer(collective=collective, dtype=dtype, wire_bytes=count)
+        for (collective, dtype), count in sorted(sums.items())
+    )
 
 
 def _stages(call: BucketCall, times: CallTimes) -> tuple[Stage, ...]:
