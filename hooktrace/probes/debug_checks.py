@@ -19,8 +19,8 @@ import torch
 
 from ..records import AnomalyRecord
 from ..staging.backward import queue_callback
+from ..staging.devices import keep_for_current_stream
 from ..staging.slots import BucketSlot, in_backward
-from ..staging.streams import keep_for_current_stream
 from .compare import digest, finite_parts, lengths_of
 from .probe_result import Found
 from .step_sampler import CallStart, Future, Look, Part

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..staging.devices import keep_for_current_stream
 from ..staging.driver import new_future
-from ..staging.streams import keep_for_current_stream
 from .compare import compared, digest, finite_parts, lengths_of, wide_copy
 from .probe_result import ProbeResult, StepChecksums
 from .step_sampler import CallStart, Future, Look

@@ -21,9 +21,8 @@ from msgspec.structs import replace
 from ..records import AnomalyRecord, ErrorRecord, ParameterError, SkewRecord
 from ..records.anomalies import anomaly_kind
 from ..staging.backward import is_loss_scaled
-from ..staging.devices import EventPool, HostCopy
+from ..staging.devices import EventPool, HostCopy, keep_for_current_stream
 from ..staging.slots import BucketSlot
-from ..staging.streams import keep_for_current_stream
 from .compare import lengths_of, numbers
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 import torch
 
 from ..records.errors import HookError
-from . import group_hooks, streams
+from . import devices, group_hooks
 from .calls import NOT_YET, BucketCall, Collective, Round, one_after_another
 from .collectives import Operation
 from .groups import round_group
@@ -78,8 +78,8 @@ class StagedRun(BucketCall):
                 if is_traced:
                     self.arrived()
                 value = operation.result(arrived)
-                if streams.enabled:
-                    streams.keep_across_yield(generator, self.state, operation, self.bucket, value)
+                if devices.keeps_tensors:
+                    devices.keep_across_yield(generator, self.state, operation, self.bucket, value)
                 stage = "decompress"
             operation = generator.send(value)
             stage = "wire"
@@ -150,8 +150,8 @@ class StagedRun(BucketCall):
         except BaseException as error:
             self.fail("wire", error)
         generator = self.generator
-        if streams.enabled:
-            streams.keep_across_yield(generator, self.state, operation, self.bucket, value)
+        if devices.keeps_tensors:
+            devices.keep_across_yield(generator, self.state, operation, self.bucket, value)
         try:
             generator.send(value)
         except StopIteration as stop:
@@ -325,8 +325,8 @@ def run_synchronously(  # noqa: PLR0917  # what a run holds
             if call is not None:
                 call.arrived()
             value = operation.result(issued)
-            if streams.enabled:
-                streams.keep_across_yield(generator, state, operation, place, value)
+            if devices.keeps_tensors:
+                devices.keep_across_yield(generator, state, operation, place, value)
             stage = "decompress"
     except StopIteration as stop:
         if stage == "wire":  # of an operation's own code: the hook has not ended

@@ -27,7 +27,7 @@ from hooktrace.probes import (
     step_sampler,
 )
 from hooktrace.ranks.hang import look
-from hooktrace.staging import devices, driver, order, slots, streams
+from hooktrace.staging import devices, driver, order, slots
 from hooktrace.tracing import drain
 
 from .allocator import StreamOracle
@@ -125,8 +125,8 @@ class FakeDevice(StreamOracle):
 
     def __enter__(self) -> Self:
         patch = self._stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setattr(streams, "enabled", self._protected)
-        patch.setattr(streams, "current_stream", lambda device: self.stream)
+        patch.setattr(devices, "keeps_tensors", self._protected)
+        patch.setattr(devices, "current_stream", lambda device: self.stream)
         # Functions, which are methods of the tensor that they are called of.
         for name, does in (("record_stream", self.record_stream), ("pin_memory", self.pin)):
             patch.setattr(torch.Tensor, name, lambda *given, does=does: does(*given))
