@@ -23,6 +23,7 @@ import os
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from threading import get_ident
 from types import FrameType
@@ -99,7 +100,7 @@ class SeenCollective:
         """Take note that it was issued."""
         self.is_issued = True
         if self.has_end:
-            call_when_done(args.work, self)
+            self.has_end = call_when_done(args.work, self) is None
 
     def __call__(self, _future: object) -> None:
         """Stamp that it has arrived; its future calls this before the hook's own callbacks."""
@@ -114,10 +115,6 @@ class SeenCollective:
                 _here[get_ident()] = run
         except Exception as error:  # of a clock
             run.lose_stamps(error)
-
-    def has_no_future(self, _error: Exception) -> None:
-        """Take note that nothing says when it arrives."""
-        self.has_end = False
 
 
 _here: dict[int, PlainRun] = {}
@@ -208,7 +205,7 @@ class GroupHooks:
                 one.in_doubt = IN_DOUBT
         elif (opened := window) is not None:
             other = opened.before(kind, args)
-            if other is not None and other.has_end:
+            if other is not None:
                 self._issuing[args.op_id] = other
 
     def _see(self, run: PlainRun, kind: str, args: Any) -> None:
@@ -259,12 +256,13 @@ _add_callback: Any = torch._C.Future.add_done_callback
 """That of ``torch.futures.Future`` is a function of Python's, which calls this."""
 
 
-def call_when_done(work: Any, issued: OwnAllReduce | SeenCollective | OtherCall) -> None:
-    """Have what stands for a collective called once it is done; ``work``: torch's."""
+def call_when_done(work: Any, called: Callable[[Any], object]) -> Exception | None:
+    """Have something called once torch's ``work`` is done; returns why nothing will say that."""
     try:
-        _add_callback(work.get_future(), issued)
+        _add_callback(work.get_future(), called)
     except Exception as error:  # it has no future, or none that calls anybody
-        issued.has_no_future(error)
+        return error
+    return None
 
 
 watched: dict[int, GroupHooks] = {}
@@ -318,14 +316,10 @@ _OF_DDP = (torch.nn.parallel.distributed.__file__, torch.distributed.algorithms.
 class OtherCall:
     """One collective of a window; called when its future is complete."""
 
-    __slots__ = ("_clock", "_done_ns", "_known", "has_end")
+    __slots__ = ("_clock", "known")
 
-    def __init__(self, known: OtherCollective, tensors: list[torch.Tensor], clock: Clock) -> None:
-        self._known, self._clock = known, clock
-        self._done_ns: int | None = None
-        # On a device the host does not know when it ends, and a callback would have a stream.
-        is_on_cpu = bool(tensors) or not torch.accelerator.is_available()
-        self.has_end = is_on_cpu and all(one.is_cpu for one in tensors)
+    def __init__(self, known: OtherCollective, clock: Clock) -> None:
+        self.known, self._clock = known, clock
 
     def see(self, args: Any) -> None:
         """Have its end stamped."""
@@ -334,14 +328,7 @@ class OtherCall:
     def __call__(self, _future: object) -> None:
         """Stamp that it has arrived."""
         with suppress(Exception):  # of a clock: when it ended is not known
-            self._done_ns = self._clock()
-
-    def has_no_future(self, _error: Exception) -> None:
-        """Leave it."""
-
-    def record(self) -> OtherCollective:
-        """Return what is known of it."""
-        return replace(self._known, done_ns=self._done_ns)
+            self.known = replace(self.known, done_ns=self._clock())
 
 
 class Window:
@@ -358,6 +345,7 @@ class Window:
         """Take note of a collective that is about to be issued, if it is no bucket's.
 
         A bucket's is known by hooktrace's functions on the stack, or by the engine that has called.
+        Returns what is to be told of its end; ``None`` where the host does not see that.
         """
         try:
             # Below what torch calls; none on a thread of the engine's own.
@@ -383,8 +371,10 @@ class Window:
             name=name, wire_bytes=size, issued_ns=self.tracer.clock(), thread=_thread_name(),
             where=where, of_ddp=of_ddp,
         )  # fmt: skip
-        self._calls.append(call := OtherCall(known, tensors, self.tracer.clock))
-        return call
+        self._calls.append(call := OtherCall(known, self.tracer.clock))
+        # On a device the host does not know when it ends, and a callback would have a stream.
+        is_on_cpu = bool(tensors) or not torch.accelerator.is_available()
+        return call if is_on_cpu and all(one.is_cpu for one in tensors) else None
 
     def end(self, until_ns: int) -> None:
         """Hand over what was seen: another step, of whichever model, has its first bucket."""
@@ -394,7 +384,7 @@ class Window:
     def assemble(self, into: Assembler) -> None:
         """Become a record."""
         made = OtherCollectives(
-            collectives=tuple([call.record() for call in self._calls]), more=self._more,
+            collectives=tuple([call.known for call in self._calls]), more=self._more,
             more_bytes=self._more_bytes, ddp_bytes=self._ddp_bytes, **self._of,
         )  # fmt: skip
         into.add(made)

@@ -85,8 +85,8 @@ class OwnAllReduce(BucketCall):
         """Take note of what was issued."""
         if self.bounded:
             self.work = args.work
-        else:
-            group_hooks.call_when_done(args.work, self)
+        elif (error := group_hooks.call_when_done(args.work, self)) is not None:
+            self.lose_end(error)
 
     @property
     def in_flight(self) -> bool:
@@ -109,7 +109,9 @@ class OwnAllReduce(BucketCall):
         """Have it called when its work is done, which may be so already."""
         work, self.work = self.work, None
         if work is not None:  # it is, where issuing it has raised
-            group_hooks.call_when_done(work, self)
+            error = group_hooks.call_when_done(work, self)
+            if error is not None:
+                self.lose_end(error)
 
     def waited_for(self, failed: bool) -> None:
         """DDP has waited: what has no end has arrived, just now; ``failed``: it has raised."""
@@ -129,10 +131,6 @@ class OwnAllReduce(BucketCall):
         except Exception as raised:  # DDP raises it too, where it waits
             error = raised
         self.end(error=error)
-
-    def has_no_future(self, error: Exception) -> None:
-        """Take note that nothing says when it arrives."""
-        self.lose_end(error)
 
     def end(self, at: int | None = None, error: Exception | None = None) -> None:
         """Stamp that it has arrived, ``at`` or now, unless something has."""

@@ -385,11 +385,7 @@ class HookNotices:
         """Record it when backward passes of ``ddp`` do not call the hook; holds neither."""
         parameter = next((p for p in ddp.module.parameters() if p.requires_grad), None)
         if parameter is not None:
-            counter = _PassCounter(ddp, self)
-            counter.handle = parameter.register_post_accumulate_grad_hook(counter)
-            self._watching.append(counter.handle)
-            # Its parameters outlive it where they are wrapped again.
-            weakref.finalize(ddp, counter.handle.remove).atexit = False
+            self._watching.append(_PassCounter(ddp, parameter, self).handle)
 
     def rest(self) -> None:
         """Watch no model any more: another hook is called there now."""
@@ -426,11 +422,17 @@ class HookNotices:
 
 
 class _PassCounter:
-    """Called in each backward pass of ``ddp``; holds neither the model nor the hook."""
+    """Called with a parameter's gradient in each backward pass of ``ddp``.
 
-    handle: torch.utils.hooks.RemovableHandle
+    Holds neither the model nor the hook.
+    """
 
-    def __init__(self, ddp: DistributedDataParallel, notices: HookNotices) -> None:
+    def __init__(
+        self, ddp: DistributedDataParallel, parameter: torch.nn.Parameter, notices: HookNotices
+    ) -> None:
+        self.handle = parameter.register_post_accumulate_grad_hook(self)
+        # Its parameters outlive it where they are wrapped again.
+        weakref.finalize(ddp, self.handle.remove).atexit = False
         self._ddp = weakref.ref(ddp)
         self._notices = weakref.ref(notices)
         self._steps = -1

@@ -17,11 +17,11 @@ def test_a_notice_that_fails_does_not_fail_backward(fails: str) -> None:
     """In which the pass is counted; that nothing can be said of the hook is."""
     with Tracer(error_every=0, align_clocks=False) as tracer:
         hook, model = trace(plain, tracer=tracer), mock.Mock(require_backward_grad_sync=True)
-        counter = _PassCounter(model, hook.notices)
-        counter.handle = mock.Mock()
+        parameter = torch.nn.Parameter(torch.zeros(1))
+        counter = _PassCounter(model, parameter, hook.notices)
         with mock.patch.object(tracer, fails, mock.Mock(side_effect=OSError("no clock, thread"))):
             for _ in range(_PASSES + 1):
-                counter(torch.zeros(1))
-        counter.handle.remove.assert_called_once_with()
+                counter(parameter)
+        assert not parameter._post_accumulate_grad_hooks  # no pass is counted any more
     assert tracer.anomalies() == []
     assert tracer.losses() == {"stamp_failed": 1}
