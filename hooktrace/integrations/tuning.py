@@ -236,9 +236,9 @@ _tracers: list[Tracer] = []
 
 def _patch_ddp(module: ModuleType) -> None:
     """Have models made with the plan's limit of bucket sizes."""
-    from ..tracing import export
+    from ..tracing import drain
 
-    export.is_measured = True
+    drain.is_measured = True
     patches.make_with_cap(module.DistributedDataParallel, lambda: plan().cap)
     patches.when_made(module.DistributedDataParallel, _made)
 
@@ -403,7 +403,7 @@ class Part(RecordFileExporter):
     """Writes record files of one label: its steps, by ``label_of`` each, and all other records."""
 
     measures_the_job = True
-    """So that it is used where the script's own exporters are not (``tracing/export.py``)."""
+    """So that it is used where the script's own exporters are not (``tracing/drain.py``)."""
 
     def __init__(self, label: str, label_of: Callable[[int], str] | None = None) -> None:
         super().__init__(Path(os.environ[WHERE]).parent / label)

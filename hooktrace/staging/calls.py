@@ -16,7 +16,7 @@ the call ``unknown``, which the drain counts, and the hook goes on.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..tracing.assembler import Assembler
     from ..tracing.tracer import Tracer
     from .collectives import Operation
+    from .group_hooks import SeenCollective
     from .groups import GroupInfo
     from .slots import BucketSlot
 
@@ -92,7 +93,7 @@ def joined(*names: object) -> str:
     return "+".join(sorted(set(parts)))
 
 
-def one_after_another(rounds: Sequence[Round], done_ns: int) -> tuple[Round, ...]:
+def one_after_another(rounds: Iterable[Round | SeenCollective], done_ns: int) -> tuple[Round, ...]:
     """Return rounds of which none begins before the one before it has ended.
 
     Those that are under way at once are one, with the bytes of all of them.  None ends later than

@@ -226,13 +226,7 @@ class PlainRun(BucketCall):
     def rounds(self) -> tuple[Round, ...]:
         """Its collectives that have arrived, and when it has ended, all of them."""
         done = self.done
-        arrived = [
-            Round(
-                one.collective, one.issued_ns, NOT_YET if one.arrived_ns is None else one.arrived_ns
-            )
-            for one in self.seen
-            if done != NOT_YET or one.arrived_ns is not None
-        ]
+        arrived = [one for one in self.seen if done != NOT_YET or one.arrived_ns != NOT_YET]
         return one_after_another(arrived, done)
 
     def see_from_outside(self) -> None:

@@ -91,7 +91,7 @@ class SeenCollective:
         self.run: PlainRun | None = run
         self.collective = collective
         self.issued_ns = issued_ns
-        self.arrived_ns: int | None = None
+        self.arrived_ns = NOT_YET
         self.is_issued = False
         # On a device the host does not know when it ends, and a callback would have a stream.
         self.has_end = not run.on_device

@@ -1,7 +1,7 @@
 """The pipeline of a process: from a traced hook's calls to records in memory and in exporters.
 
     trace(hook) --calls, records--> ring --> drain.py --records--> memory: tracer.steps()
-      trace.py, traced_hook.py             assembler.py            +--> export.py: exporters, losses
+      trace.py, traced_hook.py             assembler.py            +--> exporters
       hookless.py                          stage_times.py, call_records.py
     Tracer: tracer.py, options.py; its job: process_channel.py
 

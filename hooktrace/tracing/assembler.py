@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
 from ..probes.diagnosis import Diagnosis
 from ..probes.probe_result import Found, ProbeResult, anomaly_of, error_record, skew_record
@@ -31,7 +32,6 @@ from ..records.units import ms
 from ..staging.calls import NEVER, NOT_YET, BucketCall, StepCalls, give_back
 from ..staging.slots import BucketSlot, ModelState
 from .call_records import bucket_record, sent_in_step, step_record
-from .export import LossLedger
 from .stage_times import (
     CallTimes,
     QueueModel,
@@ -40,6 +40,9 @@ from .stage_times import (
     have_passed,
     host_times,
 )
+
+if TYPE_CHECKING:
+    from .drain import LossLedger
 
 _USUAL = 64
 """Steps of a model that say what is usual."""

@@ -46,8 +46,7 @@ from ..staging.ring import Ring, State
 from ..staging.slots import LayoutTracker, ModelState
 from ..staging.units import ShardedModel, UnitWaits
 from . import process_channel
-from .drain import Drain, Pipeline, RecentRecords
-from .export import redirected
+from .drain import Drain, Pipeline, RecentRecords, redirected
 from .options import ASKING, OnAnomaly, OnHang, check_arguments, from_environment
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from hooktrace.staging.slots import ModelState
 from hooktrace.staging.units import ShardedModel
 from hooktrace.tracing import assembler as module
 from hooktrace.tracing.assembler import Assembler, StallWatch
-from hooktrace.tracing.export import LossLedger
+from hooktrace.tracing.drain import LossLedger
 from tests.exporters.records_sample import make_step
 from tests.fakes import FakeOperation, Job, buckets_of, fake_clock, hook_of, plain
 from tests.staging.test_units import Sink, step

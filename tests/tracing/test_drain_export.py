@@ -8,8 +8,8 @@ import pytest
 
 from hooktrace import Tracer, trace
 from hooktrace.records import Batch
-from hooktrace.tracing import export
-from hooktrace.tracing.export import redirected
+from hooktrace.tracing import drain
+from hooktrace.tracing.drain import redirected
 from tests.fakes import FakeExporter, FakeOperation, Job, buckets_of, hook_of
 
 
@@ -142,7 +142,7 @@ def test_a_measured_job_exports_nothing_that_its_script_asks(
     given, own = Foreign(), Measuring()
     assert redirected([own, given]) == (own, given)
     assert not given.closed
-    monkeypatch.setattr(export, "is_measured", True)
+    monkeypatch.setattr(drain, "is_measured", True)
     assert redirected([own, given]) == (own,)
     assert (given.closed, own.closed) == (True, False)
     assert "could not be closed" in caplog.text
