@@ -35,7 +35,7 @@ HOMES = {
     "_last_post_reduce_events": "fsdp/torch_waits.py",
     "_module_info": "fsdp/torch_groups.py",
     "_reduce_scatter_comm": "fsdp/torch_groups.py",
-    "_register_backend": "staging/groups.py",
+    "_register_backend": "staging/order.py",
     "_register_builtin_comm_hook": "integrations/models.py",
     "_register_comm_hook": "integrations/models.py",
     "_resolve_group": "testing/check/wire.py",

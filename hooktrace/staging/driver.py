@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
@@ -25,8 +26,8 @@ from ..records.errors import HookError
 from . import devices, group_hooks
 from .calls import NOT_YET, BucketCall, Collective, Round, one_after_another
 from .collectives import Operation
-from .groups import round_group
 from .hook_checks import no_future, wrong_result
+from .order import Sequencer, round_group
 
 if TYPE_CHECKING:
     from .group_hooks import SeenCollective
@@ -200,6 +201,61 @@ class Usual(NamedTuple):
     kind: type
     group: weakref.ref[Any]
     collective: Collective
+
+
+def take_turns(run: StagedRun, sequencer: Sequencer) -> Future:
+    """Run a hook with several rounds when its turn comes; returns the future of its result."""
+    # Taken first: the call may have ended, and its bucket be gone, when submit returns.
+    is_last = run.bucket.is_last()
+    future = new_future(run.bucket.buffer())
+    result = future.then(_value)  # raises an exception, which DDP would read as the value
+    sequencer.submit(_Turn(run, future, sequencer).begin)
+    if is_last:
+        sequencer.wait_until_idle()
+    return result
+
+
+@dataclass(eq=False, slots=True)
+class _Turn:
+    """A call with several rounds, and the future that it completes.
+
+    A failure completes it too, since ``add_done_callback`` only logs what a callback raises; the
+    ``then`` at its end raises it where DDP sees it.
+    """
+
+    run: StagedRun
+    future: Future
+    sequencer: Sequencer
+
+    def begin(self) -> None:
+        """Begin the hook."""
+        if self.run.recorder is not None:
+            self.run.stamp("started")
+        self._go_on(None)
+
+    def _go_on(self, arrived: Future | None) -> None:
+        try:
+            step = self.run.go_on(arrived)
+            if not isinstance(step, Ended):
+                step.add_done_callback(self._go_on)
+                return
+        except BaseException as error:
+            if self.future.done():  # a later round, which ran inline, was interrupted
+                raise
+            if isinstance(error, Exception):
+                self._end(self.future.set_exception, error)
+                return
+            ended = RuntimeError(f"{type(error).__name__} ended the hook")  # a future can hold it
+            self._end(self.future.set_exception, ended)
+            raise
+        else:
+            self._end(self.future.set_result, step.result)
+
+    def _end(self, complete: Callable[[Any], None], value: Any) -> None:
+        try:
+            complete(value)
+        finally:
+            self.sequencer.release()
 
 
 class PlainRun(BucketCall):

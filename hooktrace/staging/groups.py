@@ -1,22 +1,12 @@
-"""Process groups: which one a state means, facts about it, and groups of their own for rounds.
+"""Process groups: which one a state means, and facts about it.
 
 A group is known by a weak reference: a destroyed one is neither kept alive nor confused with a
 later one at the same address.
-
-*Round groups.*  On gloo a round is issued whenever the round before it has arrived, while the
-training thread issues collectives of its own, as a mixture of experts does in backward.  On one
-group they would pair up differently on each rank: wrong data, or SIGABRT.  So rounds have a group
-of the same ranks to themselves, made at the first one by a rendezvous in the job's store, and not
-registered with torch.distributed; their order is ``order.py``'s.
 """
 
 from __future__ import annotations
 
-import atexit
-import collections
 import itertools
-import os
-import threading
 import weakref
 from collections.abc import Collection
 from contextlib import suppress
@@ -27,7 +17,6 @@ import torch
 import torch.distributed as dist
 
 from ..records import Members
-from .job import new_lock, rendezvous_store, restart_count
 
 
 def members_of(group: dist.ProcessGroup) -> Members | None:
@@ -157,64 +146,3 @@ def require_member(owner: str, name: str, group: object) -> None:
     raise TypeError(
         f"{owner}: {name} is a {type(group).__name__}; pass a torch.distributed process group"
     )
-
-
-_lock = new_lock()
-_made: weakref.WeakKeyDictionary[dist.ProcessGroup, _RoundGroup] = weakref.WeakKeyDictionary()
-_names: collections.Counter[str] = collections.Counter()
-"""How many groups of each name had one made: a group may be destroyed and made again."""
-
-
-class _RoundGroup:
-    """The group beside another one, made when it is asked for first.
-
-    With a lock of its own: two threads may make two, in another order on another rank.
-    """
-
-    def __init__(self, group: Any) -> None:
-        name = group.group_name
-        self._lock = threading.Lock()
-        self._key = f"hooktrace/rounds/{restart_count()}/{name}/{_names[name]}"
-        _names[name] += 1
-        self._made: Any = None
-
-    def get(self, group: dist.ProcessGroup) -> dist.ProcessGroup:
-        """Return it; blocks until all ranks are there."""
-        with self._lock:
-            if self._made is None:
-                store, rank, size = rendezvous_store(self._key), group.rank(), group.size()
-                made: Any = dist.ProcessGroup(store, rank, size)
-                gloo = dist.ProcessGroupGloo(store, rank, size, group_timeout(group))
-                kind = dist.ProcessGroup.BackendType.GLOO
-                made._register_backend(torch.device("cpu"), kind, gloo)
-                self._made = made
-            return self._made  # type: ignore[no-any-return]
-
-
-def round_group(group: dist.ProcessGroup, tensor: torch.Tensor) -> dist.ProcessGroup:
-    """Return the group on which a round's collective is issued; ``group`` where that does no harm.
-
-    All ranks of ``group`` must ask for it at the same round.  Blocks until they do, at most the
-    group's timeout, and raises what the rendezvous raises then.
-    """
-    if not tensor.is_cpu or group_info(group, "cpu").backend != "gloo" or group.size() == 1:
-        return group
-    with _lock:
-        beside = _made.get(group)
-        if beside is None:
-            beside = _made[group] = _RoundGroup(group)
-    return beside.get(group)
-
-
-_of_the_parent: list[_RoundGroup] = []
-"""Groups that a forked child must not let go of: their end waits for threads that it has not."""
-
-
-def _forget() -> None:
-    """Begin anew in a forked child, which has none of the connections' threads."""
-    _of_the_parent.extend(_made.values())
-    _made.clear()
-
-
-os.register_at_fork(after_in_child=_forget)
-atexit.register(_made.clear)  # connections that outlive the interpreter abort the process

@@ -17,10 +17,10 @@ import torch
 from torch._C._distributed_c10d import GradBucket
 
 from .collectives import HookCall
-from .driver import Future, StagedRun, Steps, completed
+from .driver import Future, StagedRun, Steps, completed, take_turns
 from .groups import group_of
 from .hook_checks import compiled_reducer, refuse_bucket, refuse_model
-from .order import sequencer_of, take_turns
+from .order import sequencer_of
 
 HookFunction: TypeAlias = Callable[..., Steps]
 """A generator function ``(state, bucket)`` that yields operations and returns the averaged

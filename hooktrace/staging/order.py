@@ -3,7 +3,7 @@
     take_turns --> submit(start) --busy?--> waiting ...
                         |no                     |
                       start()                 start()  <- by the thread that ended the call before
-                        |                       |         a turn: go_on, and again
+                        |                       |         a turn (driver.py): go_on, and again
                      release() ------------> next one
 
 Where callbacks run on worker threads, collectives that are issued from them would pair up
@@ -11,36 +11,54 @@ differently on each rank.  So a call with several rounds starts only when the on
 group has ended: calls come from the training thread in bucket order, the same on every rank.  DDP
 gets a future of the call's own.  No callback waits.  Where callbacks run inline (NCCL), a call has
 ended before ``submit`` returns.
+
+On gloo a round is issued whenever the round before it has arrived, while the training thread issues
+collectives of its own, as a mixture of experts does in backward.  On one group these would pair up
+differently, too: wrong data, or SIGABRT.  So rounds have a group of the same ranks to themselves,
+made at the first one by a rendezvous in the job's store, and not registered with torch.distributed.
 """
 
 from __future__ import annotations
 
+import atexit
+import collections
 import os
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
-from .driver import Ended, Future, StagedRun, new_future
-from .job import new_lock
+from .groups import group_info, group_timeout
+from .job import new_lock, rendezvous_store, restart_count
 
 
 class Sequencer:
-    """Runs calls one at a time; each calls ``release`` when it has ended, well or badly."""
+    """Runs the calls on a process group one at a time, and has a group for their rounds.
+
+    Each call calls ``release`` when it has ended, well or badly.
+    """
+
+    _for_rounds: Any = None
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything, as in a forked child, which has none of the calls' threads."""
+        """Forget everything, as in a forked child, which has no threads of calls or connections."""
         self._condition = threading.Condition()
         self._waiting: deque[Callable[[], None]] = deque()
         self._busy = False
         self._starting = False
+        # Two threads that make groups at once make them in another order on another rank.
+        self._making = threading.Lock()
+        if self._for_rounds is not None:
+            _of_the_parent.append(self._for_rounds)
+        self._for_rounds = None
+        self._key = ""
 
     def submit(self, start: Callable[[], None]) -> None:
         """Call ``start`` now if nothing runs, else when its turn comes.
@@ -88,10 +106,30 @@ class Sequencer:
         with self._condition:
             return self._condition.wait_for(lambda: not (self._busy or self._waiting))
 
+    def for_rounds(self, group: Any) -> dist.ProcessGroup:
+        """Return the group for rounds of ``group``; blocks until all ranks ask for it."""
+        with self._making:
+            if not self._key:
+                name = group.group_name
+                self._key = f"hooktrace/rounds/{restart_count()}/{name}/{_names[name]}"
+                _names[name] += 1
+            if self._for_rounds is None:
+                store, rank, size = rendezvous_store(self._key), group.rank(), group.size()
+                made: Any = dist.ProcessGroup(store, rank, size)
+                gloo = dist.ProcessGroupGloo(store, rank, size, group_timeout(group))
+                kind = dist.ProcessGroup.BackendType.GLOO
+                made._register_backend(torch.device("cpu"), kind, gloo)
+                self._for_rounds = made
+            return self._for_rounds  # type: ignore[no-any-return]
+
 
 _lock = new_lock()
 _sequencers: weakref.WeakKeyDictionary[object, Sequencer] = weakref.WeakKeyDictionary()
 _of_no_group = Sequencer()
+_names: collections.Counter[str] = collections.Counter()
+"""How many groups of each name had one for rounds: a group may be destroyed and made again."""
+_of_the_parent: list[dist.ProcessGroup] = []
+"""Groups that a forked child must not let go of: their end waits for threads that it has not."""
 
 
 def sequencer_of(group: object | None) -> Sequencer:
@@ -105,6 +143,17 @@ def sequencer_of(group: object | None) -> Sequencer:
         return sequencer
 
 
+def round_group(group: dist.ProcessGroup, tensor: torch.Tensor) -> dist.ProcessGroup:
+    """Return the group on which a round's collective is issued; ``group`` where that does no harm.
+
+    All ranks of ``group`` must ask for it at the same round.  Blocks until they do, at most the
+    group's timeout, and raises what the rendezvous raises then.
+    """
+    if not tensor.is_cpu or group_info(group, "cpu").backend != "gloo" or group.size() == 1:
+        return group
+    return sequencer_of(group).for_rounds(group)
+
+
 def _reset_all() -> None:
     """Begin anew in a forked child."""
     for sequencer in (_of_no_group, *_sequencers.values()):
@@ -112,63 +161,4 @@ def _reset_all() -> None:
 
 
 os.register_at_fork(after_in_child=_reset_all)
-
-
-def take_turns(run: StagedRun, sequencer: Sequencer) -> Future:
-    """Run a hook with several rounds when its turn comes; returns the future of its result."""
-    # Taken first: the call may have ended, and its bucket be gone, when submit returns.
-    is_last = run.bucket.is_last()
-    future = new_future(run.bucket.buffer())
-    result = future.then(_unwrap)
-    sequencer.submit(_Turn(run, future, sequencer).begin)
-    if is_last:
-        sequencer.wait_until_idle()
-    return result
-
-
-@dataclass(eq=False, slots=True)
-class _Turn:
-    """A call with several rounds, and the future that it completes.
-
-    A failure completes it too, since ``add_done_callback`` only logs what a callback raises; the
-    ``then`` at its end raises it where DDP sees it.
-    """
-
-    run: StagedRun
-    future: Future
-    sequencer: Sequencer
-
-    def begin(self) -> None:
-        """Begin the hook."""
-        if self.run.recorder is not None:
-            self.run.stamp("started")
-        self._go_on(None)
-
-    def _go_on(self, arrived: Future | None) -> None:
-        try:
-            step = self.run.go_on(arrived)
-            if not isinstance(step, Ended):
-                step.add_done_callback(self._go_on)
-                return
-        except BaseException as error:
-            if self.future.done():  # a later round, which ran inline, was interrupted
-                raise
-            if isinstance(error, Exception):
-                self._end(self.future.set_exception, error)
-                return
-            ended = RuntimeError(f"{type(error).__name__} ended the hook")  # a future can hold it
-            self._end(self.future.set_exception, ended)
-            raise
-        else:
-            self._end(self.future.set_result, step.result)
-
-    def _end(self, complete: Callable[[Any], None], value: Any) -> None:
-        try:
-            complete(value)
-        finally:
-            self.sequencer.release()
-
-
-def _unwrap(future: Future) -> torch.Tensor:
-    """Return the value, or raise the exception: DDP would read an exception as the value."""
-    return future.value()  # type: ignore[no-any-return]
+atexit.register(_sequencers.clear)  # connections that outlive the interpreter abort the process

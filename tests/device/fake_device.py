@@ -27,7 +27,7 @@ from hooktrace.probes import (
     step_sampler,
 )
 from hooktrace.ranks.hang import look
-from hooktrace.staging import devices, driver, order, slots
+from hooktrace.staging import devices, driver, slots
 from hooktrace.tracing import drain
 
 from .allocator import StreamOracle
@@ -95,7 +95,7 @@ class FakeEvent:
 CALLBACKS: tuple[tuple[type, str], ...] = (
     (driver.StagedRun, "finish"),
     (driver.PlainRun, "finish"),
-    (order._Turn, "_go_on"),
+    (driver._Turn, "_go_on"),
     (probe.Probe, "_arrived"),
     (debug_checks.CheckedCall, "_arrived"),
     (step_sampler.SampledCall, "_pass_on"),
@@ -130,7 +130,7 @@ class FakeDevice(StreamOracle):
         # Functions, which are methods of the tensor that they are called of.
         for name, does in (("record_stream", self.record_stream), ("pin_memory", self.pin)):
             patch.setattr(torch.Tensor, name, lambda *given, does=does: does(*given))
-        for owner in (driver, order, probe):
+        for owner in (driver, probe):
             patch.setattr(owner, "new_future", lambda tensor: torch.futures.Future())
         for module in (slots, replicas):
             patch.setattr(module, "has_events", lambda device: device.type == "cuda")
