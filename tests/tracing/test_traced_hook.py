@@ -6,11 +6,13 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import torch
 
-from hooktrace import Tracer
+from hooktrace import Tracer, trace
 from hooktrace.staging import group_hooks
 from hooktrace.staging.calls import BucketCall
-from tests.fakes import Job, calls_in_flight
+from hooktrace.tracing.traced_hook import _PASSES, _PassCounter
+from tests.fakes import Job, calls_in_flight, plain
 
 
 def raising(*_: object) -> Any:
@@ -82,3 +84,18 @@ def test_what_is_sampled_of_a_model_is_decided_once_it_is_recorded(
         assert (model.step, model.sampling) == (1, None)
         job.hook(None, job.buckets[0])
         assert (model.step, model.sampling is None) == (2, False)
+
+
+@pytest.mark.parametrize("fails", ["clock", "start"])
+def test_a_notice_that_fails_does_not_fail_backward(fails: str) -> None:
+    """In which the pass is counted; that nothing can be said of the hook is."""
+    with Tracer(error_every=0, align_clocks=False) as tracer:
+        hook, model = trace(plain, tracer=tracer), mock.Mock(require_backward_grad_sync=True)
+        parameter = torch.nn.Parameter(torch.zeros(1))
+        counter = _PassCounter(model, parameter, hook.notices)
+        with mock.patch.object(tracer, fails, mock.Mock(side_effect=OSError("no clock, thread"))):
+            for _ in range(_PASSES + 1):
+                counter(parameter)
+        assert not parameter._post_accumulate_grad_hooks  # no pass is counted any more
+    assert tracer.anomalies() == []
+    assert tracer.losses() == {"stamp_failed": 1}

@@ -1,4 +1,4 @@
-"""A tracer's life: start, states, alarms, close, and the process's default tracer."""
+"""A tracer's life: start, states, alarms, close, its models, and the process's default tracer."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+import torch
 from msgspec.structs import replace
 
-from hooktrace import AnomalyError, Tracer, default_tracer
+from hooktrace import AnomalyError, Tracer, default_tracer, trace
 from hooktrace.ranks import native_calls
 from hooktrace.records import AnomalyRecord
 from hooktrace.staging.ring import State
+from hooktrace.testing import FakeBucket
 from hooktrace.tracing import tracer as module
 from hooktrace.tracing.options import OnAnomaly
-from hooktrace.tracing.tracer import open_tracers
+from hooktrace.tracing.tracer import TracedModels, open_tracers
 from tests.exporters.records_sample import make_anomaly
-from tests.fakes import FakeExporter, Job
+from tests.fakes import FakeExporter, Job, plain
 
 
 def test_without_a_thread_training_goes_on(
@@ -211,3 +213,20 @@ def test_a_default_tracer_that_keeps_nothing_says_what_it_saw(
     for line in caplog.messages:
         assert line.startswith(f"nothing keeps what the default tracer saw: {said}")
         assert line.endswith("HOOKTRACE_RECORD_DIR=runs/mine, then: hooktrace report runs/mine")
+
+
+def test_names_are_unique() -> None:
+    """Whether they are asked for or given."""
+    known = TracedModels()
+    asked = (None, "net", "net", "net#2", "net", None)
+    names = [known.name(wanted) for wanted in asked]
+    assert names == ["model0", "net", "net#2", "net#2#2", "net#3", "model1"]
+
+
+def test_what_is_so_of_many_models_is_said_of_the_first(caplog: pytest.LogCaptureFixture) -> None:
+    """A job that makes models for as long as it runs must not fill its log."""
+    with Tracer(align_clocks=False) as tracer:
+        for _ in range(3):
+            trace(plain, tracer=tracer)(None, FakeBucket([torch.zeros(3, device="meta")]))
+    (message,) = caplog.messages
+    assert message.startswith("buckets of model0 are not looked at: torch.accelerator knows no ")
