@@ -25,14 +25,13 @@ import torch
 from ..records.errors import HookError
 from . import devices, group_hooks
 from .calls import NOT_YET, BucketCall, Collective, Round, one_after_another
-from .collectives import Operation
+from .collectives import Future, Operation
 from .hook_checks import no_future, wrong_result
 from .order import Sequencer, round_group
 
 if TYPE_CHECKING:
     from .group_hooks import SeenCollective
 
-Future = Any  # torch.futures.Future or torch._C.Future: `then` returns the latter
 Steps: TypeAlias = Generator[Operation, torch.Tensor, torch.Tensor]
 
 # Those of torch.futures.Future are functions of Python's, which call these.

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias, overload
 import torch
 from torch._C._distributed_c10d import GradBucket
 
-from .collectives import HookCall
-from .driver import Future, StagedRun, Steps, completed, take_turns
+from .collectives import Future, HookCall
+from .driver import StagedRun, Steps, completed, take_turns
 from .groups import group_of
 from .hook_checks import compiled_reducer, refuse_bucket, refuse_model
 from .order import sequencer_of

@@ -284,7 +284,7 @@ class LayoutTracker:
 
     def __init__(self, hook: str, name: str, sink: Tracer) -> None:
         self.hook = hook
-        self._name = name
+        self.name = name
         self._sink = sink
         self.by_buffer: dict[int, BucketSlot] = {}
         """By ``id`` of a buffer, which may be gone: the slot's own is the one that counts."""
@@ -371,7 +371,7 @@ class LayoutTracker:
             # Models whose parameters are gone are let go of.
             alive = {id(model) for model in self._owners.values()}
             self.by_buffer = {b: s for b, s in self.by_buffer.items() if s.buffer() is not None}
-            name = self._sink.models.name(self._name) if self._has_met else self._name
+            name = self._sink.models.name(self.name) if self._has_met else self.name
             owner = ModelState(name, self.hook, current_rank(), self._sink.first_step)
             owner.ddp = None if self._has_met else self.ddp
             self._has_met = True

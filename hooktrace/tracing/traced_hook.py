@@ -36,8 +36,9 @@ from ..records import AnomalyRecord
 from ..records.anomalies import anomaly_kind
 from ..staging import group_hooks
 from ..staging.calls import NOT_YET
+from ..staging.collectives import Future
 from ..staging.devices import refuse_captured_stream
-from ..staging.driver import Future, PlainRun, StagedRun, launch_plain
+from ..staging.driver import PlainRun, StagedRun, launch_plain
 from ..staging.groups import group_of, known_groups
 from ..staging.hook import HOOK_SIGNATURE, StagedHook, hook_name
 from ..staging.hook_checks import compiled_reducer
@@ -74,13 +75,12 @@ class TracedHook:
         self._tracer = tracer
         self._model = model
         self._local = local
-        self._first_name = tracer.models.name(model)
         self._clock = tracer.clock
         self._run_type: type[Any] = PlainRun if self._staged is None else StagedRun
-        self._layout = LayoutTracker(hook_name(self), self._first_name, tracer)
+        self._layout = LayoutTracker(hook_name(self), tracer.models.name(model), tracer)
         tracer.models.register_layout(self._layout)
         self._group: dist.ProcessGroup | None = None  # the model's, where it is known
-        self.notices = HookNotices(tracer, self._layout, self._first_name)
+        self.notices = HookNotices(tracer, self._layout)
 
     def __reduce__(self) -> tuple[Callable[..., TracedHook], tuple[Hook, str | None, bool]]:
         return _restore, (self._hook, self._model, self._local)
@@ -95,7 +95,7 @@ class TracedHook:
     @property
     def model(self) -> str:
         """The name of the first model that the hook serves."""
-        return self._first_name
+        return self._layout.name
 
     def learn(self, ddp: DistributedDataParallel) -> None:
         """Take a model's parameter names and process group, before its first backward pass."""
@@ -370,14 +370,12 @@ class HookNotices:
     """Anomalies of one hook as a whole: it is not called, or is known to fail.
 
     Backward passes do not call it where ``ddp.module(...)`` is called and not ``ddp(...)``, or
-    where the forward pass was under ``no_sync()`` and the backward pass was not.  ``model``: the
-    name of the first model that the hook serves.
+    where the forward pass was under ``no_sync()`` and the backward pass was not.
     """
 
-    def __init__(self, tracer: Tracer, layout: LayoutTracker, model: str) -> None:
+    def __init__(self, tracer: Tracer, layout: LayoutTracker) -> None:
         self._tracer = tracer
         self._layout = layout
-        self._model = model
         self._untraced = 0
         self._watching: list[torch.utils.hooks.RemovableHandle] = []
 
@@ -402,16 +400,16 @@ class HookNotices:
 
     def note(self, kind: str, what: str) -> None:
         """Record an anomaly: ``what`` the hook does, or is not called to do."""
-        tracer, hook = self._tracer, self._layout.hook
+        tracer, hook, model = self._tracer, self._layout.hook, self._layout.name
         if not tracer.recording:
             return
         last = self._layout.models[-1] if self._layout.models else None
         step = max(last.first_step, last.step) if last else tracer.first_step
-        message = f"hook {hook!r} of {self._model} {what}; {anomaly_kind(kind).fix}"
+        message = f"hook {hook!r} of {model} {what}; {anomaly_kind(kind).fix}"
         try:
             tracer.start()
             anomaly = AnomalyRecord(
-                kind=kind, model=self._model, hook=hook, rebuild=last.rebuild if last else 0,
+                kind=kind, model=model, hook=hook, rebuild=last.rebuild if last else 0,
                 step=step, bucket=-1, stage="hook", time_ns=tracer.clock(), rank=current_rank(),
                 message=message,
             )  # fmt: skip
