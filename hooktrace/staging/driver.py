@@ -291,7 +291,7 @@ class PlainRun(BucketCall):
 
     def fail(self, stage: str, error: BaseException) -> NoReturn:
         """Put a failure on the record, and raise the error that names it."""
-        if group_hooks.watched:
+        if group_hooks.is_watching:
             group_hooks.over(self)
         raise_for(self.name, None, self, stage, error)
 
@@ -306,7 +306,7 @@ class PlainRun(BucketCall):
             wrong = wrong_result(result, slot)
             if wrong is not None:
                 self.fail("future_wait", wrong)
-        if group_hooks.watched:
+        if group_hooks.is_watching:
             group_hooks.over(self)
         if self.on_device:
             self.record()
@@ -326,7 +326,7 @@ def launch_plain(
     Raises ``HookError`` where the call itself fails, or returns no future.
     """
     run.name = name
-    is_watched = bool(group_hooks.watched)
+    is_watched = group_hooks.is_watching
     if is_watched:
         group_hooks.begin(run)
     try:

@@ -171,10 +171,6 @@ class GroupHooks:
         group.register_pre_hook(HOOK_ID, self.before)
         group.register_post_hook(HOOK_ID, self.after)
 
-    def is_of(self, group: object) -> bool:
-        """Return whether it is a group's, and not of one that was at its address before."""
-        return self._group() is group
-
     def take_off(self) -> None:
         """Have torch call them no more: where Python ends, torch would end the process."""
         group: Any = self._group()
@@ -265,17 +261,18 @@ def call_when_done(work: Any, called: Callable[[Any], object]) -> Exception | No
     return None
 
 
-watched: dict[int, GroupHooks] = {}
-"""By ``id`` of the group, which another one may have by now."""
+_hooks: weakref.WeakKeyDictionary[object, GroupHooks] = weakref.WeakKeyDictionary()
+is_watching = False
+"""Whether any group has hooktrace's functions."""
 
 
 def hooks_of(group: dist.ProcessGroup) -> GroupHooks:
     """Return a group's; call it where no collective is being issued."""
-    found = watched.get(id(group))
-    if found is None or not found.is_of(group):
-        for key in [key for key, one in watched.items() if one.is_of(None)]:
-            del watched[key]
-        found = watched[id(group)] = GroupHooks(group)
+    global is_watching  # noqa: PLW0603  # asked for in each call of a plain hook
+    found = _hooks.get(group)
+    if found is None:
+        found = _hooks[group] = GroupHooks(group)
+        is_watching = True
     return found
 
 
@@ -291,12 +288,11 @@ def watch() -> None:
 
 def _count_unseen() -> int:
     """Return how many of the process's groups have no hook of hooktrace's."""
-    groups = list(known_groups())
-    return sum((one := watched.get(id(group))) is None or not one.is_of(group) for group in groups)
+    return sum(group not in _hooks for group in list(known_groups()))
 
 
 def _take_off_all() -> None:
-    for one in list(watched.values()):
+    for one in list(_hooks.values()):
         one.take_off()
 
 

@@ -126,7 +126,7 @@ def test_what_is_not_seen(
 ) -> None:
     """The reason stands with every step; a call that torch was not yet asked about has none."""
     monkeypatch.setattr(group_hooks, "available", group_hooks_there)
-    monkeypatch.setattr(group_hooks, "watched", {})
+    monkeypatch.setattr(group_hooks, "is_watching", False)
     bucket = FakeBucket([torch.zeros(4)], index=0, is_last=True)
     with Tracer(error_every=0, align_clocks=False) as tracer:
         traced = trace(hook, tracer=tracer)
