@@ -99,22 +99,22 @@ class _Given:
 
 
 class FanOut:
-    """The exporters of a tracer, in the drain thread; ``losses`` counts what they do not get."""
+    """The exporters of a tracer, in the drain thread."""
 
-    def __init__(self, exporters: Sequence[Exporter], losses: LossLedger) -> None:
+    def __init__(self, exporters: Sequence[Exporter]) -> None:
         self._all = tuple([_Given(exporter) for exporter in exporters])
         self._working = list(self._all)
-        self._losses = losses
         self._failures: Counter[str] = Counter()
+        self._not_exported = 0
 
     @property
     def failures(self) -> dict[str, int]:
         """How many exporters of each name raised, or 0."""
         return {exporter.name: self._failures[exporter.name] for exporter in self._all}
 
-    def own_losses(self) -> Counter[str]:
-        """Return what exporters gave up by themselves, by their name and reason."""
-        losses: Counter[str] = Counter()
+    def losses(self) -> Counter[str]:
+        """Return what disabled ones did not get, and what others gave up, by name and reason."""
+        losses = Counter(not_exported=self._not_exported)
         for exporter in self._all:
             for kind, count in exporter.lost().items():
                 losses[f"{exporter.name}_{kind}"] += count
@@ -135,9 +135,7 @@ class FanOut:
                 with suppress(BaseException):  # it has failed, and that was said
                     exporter.close()
         disabled = len(self._all) - len(self._working)
-        if disabled:
-            buckets = sum(len(buckets) for _, buckets in batch.steps)
-            self._losses.add("not_exported", disabled * buckets)
+        self._not_exported += disabled * sum(len(buckets) for _, buckets in batch.steps)
 
     def close(self) -> None:
         """Close the exporters that still work."""
@@ -315,8 +313,8 @@ class Pipeline:
         self._tracer = tracer
         self._ring = ring
         self._recent = recent
-        self.losses = LossLedger(lambda: {"ring_full": ring.dropped, **self.exporters.own_losses()})
-        self.exporters = FanOut(exporters, self.losses)
+        self.exporters = FanOut(exporters)
+        self.losses = LossLedger(lambda: {"ring_full": ring.dropped, **self.exporters.losses()})
         self._assembler = Assembler(self.losses)
         self.listeners: list[Callable[[Batch], None]] = []
         """Parts of hooktrace that have all batches, after the exporters."""
