@@ -4,7 +4,7 @@
                                  |                       (a unit's: units.py)
     DDP --> StagedHook (hook.py) --> generator --yield--> Operation (collectives.py)
                  |                       ^                    |
-                 |                  driver.py <---------------+--> process group (groups.py, order.py)
+                 |                  driver.py <---------------+--> groups.py, order.py
                  |                       +--stamps--> BucketCall (calls.py) --> Ring (ring.py)
                  +--> a plain hook, whose collectives process groups tell (group_hooks.py)
 
