@@ -99,8 +99,8 @@ class SeenCollective:
     def see(self, args: Any) -> None:
         """Take note that it was issued."""
         self.is_issued = True
-        if self.has_end:
-            self.has_end = call_when_done(args.work, self) is None
+        if self.has_end and call_when_done(args.work, self) is not None:
+            self.has_end = False
 
     def __call__(self, _future: object) -> None:
         """Stamp that it has arrived; its future calls this before the hook's own callbacks."""
