@@ -114,7 +114,7 @@ class FanOut:
 
     def losses(self) -> Counter[str]:
         """Return what disabled ones did not get, and what others gave up, by name and reason."""
-        losses = Counter(not_exported=self._not_exported)
+        losses = Counter({"not_exported": self._not_exported})
         for exporter in self._all:
             for kind, count in exporter.lost().items():
                 losses[f"{exporter.name}_{kind}"] += count

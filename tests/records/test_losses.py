@@ -10,7 +10,9 @@ from hooktrace.records.losses import LOSSES
 
 PACKAGE = Path(hooktrace.__file__).parent
 
-_COUNTED = re.compile(r"""(?:losses\.add|self\.add|Loss|cls)\(\s*"(\w+)"|"(\w+)": ring\.""")
+_COUNTED = re.compile(
+    r"""(?:losses\.add|self\.add|Loss|cls)\(\s*"(\w+)"|"(\w+)": ring\.|Counter\(\{"(\w+)":"""
+)
 
 
 def test_every_reason_that_is_counted_has_its_row() -> None:
