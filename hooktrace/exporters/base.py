@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
 from ..records import Batch
+
+logger = logging.getLogger("hooktrace")
 
 
 class Exporter(Protocol):
@@ -37,6 +40,30 @@ def checked(exporters: Iterable[Exporter]) -> tuple[Exporter, ...]:
         if isinstance(exporter, type) or not all(map(callable, methods)):
             raise TypeError(f"{exporter!r} is no exporter; {fix}")
     return given
+
+
+is_measured = False
+"""Whether hooktrace has started the job to measure it: nothing is exported that the script asks.
+
+Its runs, ports and trackers hear nothing of steps that are only a trial.
+"""
+
+
+def redirected(exporters: Sequence[Exporter]) -> tuple[Exporter, ...]:
+    """Return what a tracer exports to: what it was given, but in such a job.
+
+    There it is what hooktrace measures the job with: its class sets ``measures_the_job``.
+    """
+    if not is_measured:
+        return tuple(exporters)
+    own = [one for one in exporters if getattr(type(one), "measures_the_job", False)]
+    for exporter in exporters:
+        if exporter not in own:
+            try:
+                exporter.close()
+            except Exception:  # of somebody else's: the job goes on
+                logger.exception("an exporter that is not used could not be closed")
+    return tuple(own)
 
 
 @contextmanager

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import msgspec
 
+from ..exporters import base
 from ..exporters.record_file import RecordFileExporter
 from ..hooks.catalogue import candidates
 from ..hooks.sharded import SHARDED_HOOKS
@@ -236,9 +237,7 @@ _tracers: list[Tracer] = []
 
 def _patch_ddp(module: ModuleType) -> None:
     """Have models made with the plan's limit of bucket sizes."""
-    from ..tracing import drain
-
-    drain.is_measured = True
+    base.is_measured = True
     patches.make_with_cap(module.DistributedDataParallel, lambda: plan().cap)
     patches.when_made(module.DistributedDataParallel, _made)
 
@@ -403,7 +402,7 @@ class Part(RecordFileExporter):
     """Writes record files of one label: its steps, by ``label_of`` each, and all other records."""
 
     measures_the_job = True
-    """So that it is used where the script's own exporters are not (``tracing/drain.py``)."""
+    """So that it is used where the script's own exporters are not (``exporters/base.py``)."""
 
     def __init__(self, label: str, label_of: Callable[[int], str] | None = None) -> None:
         super().__init__(Path(os.environ[WHERE]).parent / label)

@@ -153,30 +153,6 @@ class FanOut:
         logger.warning("the %s exporter %s %s; %s", exporter.name, did, what, so)
 
 
-is_measured = False
-"""Whether hooktrace has started the job to measure it: nothing is exported that the script asks.
-
-Its runs, ports and trackers hear nothing of steps that are only a trial.
-"""
-
-
-def redirected(exporters: Sequence[Exporter]) -> tuple[Exporter, ...]:
-    """Return what a tracer exports to: what it was given, but in such a job.
-
-    There it is what hooktrace measures the job with: its class sets ``measures_the_job``.
-    """
-    if not is_measured:
-        return tuple(exporters)
-    own = [one for one in exporters if getattr(type(one), "measures_the_job", False)]
-    for exporter in exporters:
-        if exporter not in own:
-            try:
-                exporter.close()
-            except Exception:  # of somebody else's: the job goes on
-                logger.exception("an exporter that is not used could not be closed")
-    return tuple(own)
-
-
 class Drain:
     """A daemon thread that works at once and every ``interval_s`` seconds until it is stopped.
 

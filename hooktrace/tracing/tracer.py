@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TypeVar
 
-from ..exporters.base import Exporter, checked
+from ..exporters.base import Exporter, checked, redirected
 from ..exporters.record_file import RecordFileExporter
 from ..ranks import native_calls
 from ..ranks.control import FROM_ONE_STEP, Command, CommandResult, Verb, send_command
@@ -46,7 +46,7 @@ from ..staging.ring import Ring, State
 from ..staging.slots import LayoutTracker, ModelState
 from ..staging.units import ShardedModel, UnitWaits
 from . import process_channel
-from .drain import Drain, Pipeline, RecentRecords, redirected
+from .drain import Drain, Pipeline, RecentRecords
 from .options import ASKING, OnAnomaly, OnHang, check_arguments, from_environment
 
 if TYPE_CHECKING:

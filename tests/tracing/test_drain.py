@@ -12,11 +12,10 @@ from contextlib import suppress
 import pytest
 
 from hooktrace import Tracer, trace
+from hooktrace.exporters import base
 from hooktrace.records import AnomalyRecord, Batch
 from hooktrace.records.errors import HookError
 from hooktrace.testing import FakeBucket
-from hooktrace.tracing import drain
-from hooktrace.tracing.drain import redirected
 from tests.fakes import FakeExporter, FakeOperation, Job, buckets_of, hook_of, plain
 from tests.staging.test_backward import chain
 
@@ -272,9 +271,9 @@ def test_a_measured_job_exports_nothing_that_its_script_asks(
 ) -> None:
     """What it was given is closed; hooktrace's own stays, and all in a job as users start it."""
     given, own = Foreign(), Measuring()
-    assert redirected([own, given]) == (own, given)
+    assert base.redirected([own, given]) == (own, given)
     assert not given.closed
-    monkeypatch.setattr(drain, "is_measured", True)
-    assert redirected([own, given]) == (own,)
+    monkeypatch.setattr(base, "is_measured", True)
+    assert base.redirected([own, given]) == (own,)
     assert (given.closed, own.closed) == (True, False)
     assert "could not be closed" in caplog.text
