@@ -244,9 +244,16 @@ def _patch_ddp(module: ModuleType) -> None:
 
 def _made(ddp: DistributedDataParallel) -> None:
     """Take note of a model that was just made; without hooks that take turns it stays as it is."""
+    from ..tracing.hookless import has_buckets
+
     asked = _asked(ddp.process_group.size())
     if asked is None:
         return
+    if not has_buckets(ddp):
+        refuse(
+            "the compiled python reducer has no buckets, so no hook can be tuned; set "
+            "torch._dynamo.config.optimize_ddp = True"
+        )
     is_listed = getattr(ddp, "bucket_bytes_cap_list", None)  # torch 2.15
     cap = None if is_listed else round(ddp.bucket_bytes_cap / 2**20, 3)
     said = {"number": Turns.made, "kind": "DDP", "model": type(ddp.module).__name__, "cap": cap}
@@ -385,7 +392,10 @@ def _end_others(optimizers: ModuleType) -> None:
         if Turns.made:
             handle.remove()
         elif next(steps) > _ALONE:
-            raise SystemExit(0)  # that no model was found is then said
+            refuse(
+                "the job trains, and no model of it is under DDP, or under fully_shard, on all of "
+                "its ranks, so there is no hook to tune; pass a command that trains one"
+            )
 
     handle = optimizers.register_optimizer_step_post_hook(stepped)
 
@@ -416,9 +426,9 @@ class Part(RecordFileExporter):
 
 def _write(seen: dict[str, Any]) -> None:
     """Write this rank's file for ``hooktrace tune``, which finds it whole or not at all."""
-    import torch.distributed as dist
+    from ..staging.job import current_rank
 
-    path = Path(f"{os.environ[WHERE]}-rank{dist.get_rank():05d}.json")
+    path = Path(f"{os.environ[WHERE]}-rank{current_rank():05d}.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     part.write_bytes(msgspec.json.encode(seen))

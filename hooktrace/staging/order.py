@@ -161,4 +161,13 @@ def _reset_all() -> None:
 
 
 os.register_at_fork(after_in_child=_reset_all)
-atexit.register(_sequencers.clear)  # connections that outlive the interpreter abort the process
+
+
+def _let_go_of_groups() -> None:
+    """Connections that outlive the interpreter abort the process; a call may hold its sequencer."""
+    for sequencer in list(_sequencers.values()):
+        sequencer._for_rounds = None
+    _sequencers.clear()
+
+
+atexit.register(_let_go_of_groups)

@@ -82,7 +82,8 @@ class Ring:
                 self.filled += size
                 self._entries.append(entry)
                 return
-        self.drop(size)
+        # Of a step that has begun its later calls are counted when they have come.
+        self.drop(len(entry) if isinstance(entry, list) else 1)
         let_go = getattr(entry, "let_go", None)
         if let_go is not None:
             let_go()

@@ -192,13 +192,17 @@ class ModelState:
 
     def begin_step(self, first: BucketCall, ring: Ring) -> None:
         """Begin to keep the calls of a step with the first that is recorded; ``ring``: has them."""
-        lost = self.calls
-        if lost.is_lost:  # how many calls it would have was a guess
-            ring.drop(len(lost) - lost.size)
-            lost.let_go()
+        self.let_go_of_lost(ring)
         self.calls = StepCalls(first.step, max(1, len(self.slots)))
         self.calls.append(first)
         ring.push(self.calls)
+
+    def let_go_of_lost(self, ring: Ring) -> None:
+        """Count the calls of a step that did not fit in the ring, but for the first, which is."""
+        lost, self.calls = self.calls, StepCalls(-1)
+        if lost.is_lost:
+            ring.drop(len(lost) - 1)
+            lost.let_go()
 
     @property
     def position(self) -> tuple[int, int]:

@@ -149,7 +149,9 @@ class FanOut:
     def _has_failed(self, exporter: _Given, did: str, error: BaseException, so: str) -> None:
         """Count a failure, and log it; ``so``: what comes of it."""
         self._failures[exporter.name] += 1
-        what = f"{type(error).__name__}: {error}"
+        what = type(error).__name__
+        with suppress(Exception):  # its own text may raise
+            what += f": {error}"
         logger.warning("the %s exporter %s %s; %s", exporter.name, did, what, so)
 
 
@@ -311,7 +313,7 @@ class Pipeline:
             self._take()
             self._guarded(self._assembler.finish)
             self._send_completed()
-            self.exporters.close()
+            self._guarded(self.exporters.close)
             self.losses.add("unfinished", self._ring.filled)
         self._guarded(self.losses.publish)
 

@@ -152,12 +152,12 @@ class TracedHook:
                 is_last = slot.is_last
                 if is_last:
                     run.watch_backward()
-                slot.last_call = run
                 calls = model.calls
                 if calls.number == step:
                     calls.append(run)
                 else:
                     model.begin_step(run, tracer.ring)
+                slot.last_call = run
         except Exception as error:  # of a clock, a device: this call runs on untraced
             self._give_up(Loss.of_stamps(error), state, bucket, step if is_usual else -1, None)
             return self._hook(state, bucket)

@@ -256,7 +256,7 @@ class Tracer:
             first, self.state = self.state is not State.CLOSED, State.CLOSED
         open_tracers.discard(self)
         if first:
-            self.models.leave()
+            self.models.leave(self.ring)
             group_hooks.close_window(self)
             process_channel.leave(self)
         timeout_s = self._close_timeout_s if timeout_s is None else timeout_s
@@ -399,7 +399,7 @@ class TracedModels:
         with self._lock:
             self._assignments.add(layout)
 
-    def leave(self) -> None:
+    def leave(self, ring: Ring) -> None:
         """End what is under way: steps of sharded models, and sampling, as the other ranks hear."""
         with self._lock:
             assignments = list(self._assignments)
@@ -407,6 +407,7 @@ class TracedModels:
             if isinstance(layout, ShardedModel):
                 layout.leave()
         for model in self.all():
+            model.let_go_of_lost(ring)
             if model.sampling is not None:
                 model.sampling.leave()
 

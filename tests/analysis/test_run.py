@@ -244,6 +244,12 @@ def test_of_every_tenth_step_the_buckets_are_read(tmp_path: Path) -> None:
     assert (np.isfinite(arrays.done) == is_timed[:, None]).all()
     table = load_frames(tmp_path / "bounded").steps
     assert set(table["step"][table["stands_for_all"]].tolist()) == set(range(10, 121, 10))
+    # Nor does reading few buckets make the times of the first ones those of all.
+    some = load(find_records(tmp_path / "bounded"), every=10)
+    (few,) = build_report(some).models
+    in_flight = [one.in_flight("communication") for one in (few.arrays, arrays)]
+    assert np.array_equal(*in_flight, equal_nan=True)
+    assert np.isnan(in_flight[0]).any()
     (said,) = build_report(part).missing
     assert said.startswith("the buckets of every 10th step alone were read (--every): what is ")
 

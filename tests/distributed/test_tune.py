@@ -145,7 +145,7 @@ def places_of_probes(start: Path) -> set[int]:
     seen = json.loads(next(start.glob("*-rank00000.json")).read_text())
     steps = list[tuple[int, bool]]()
     for label in set(seen["turns"]):
-        own = load(find_records(start / label.replace(" ", "-"))).tracks[0].steps
+        own = load(find_records(start / label)).tracks[0].steps
         steps += zip(own.first_ready.tolist(), own.having("checked").tolist(), strict=True)
     # The last turn ends with the job; before the first one the script may have made steps.
     after = enumerate(sorted(steps)[len(steps) % TURN :])

@@ -221,6 +221,24 @@ class Foreign:
         raise OSError("gone")
 
 
+class SilentError(Exception):
+    """An error whose own text raises."""
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+def test_an_exporter_whose_error_has_no_text_costs_no_other_one() -> None:
+    """The others get the batch, and are closed."""
+    silent, other = FakeExporter("silent", error=SilentError()), FakeExporter("other")
+    with Tracer([silent, other]) as tracer:
+        Job(tracer).step()
+        tracer.flush()
+        assert [step.step for batch in other.batches for step, _ in batch.steps] == [0]
+        assert tracer.losses() == {"not_exported": 1}
+    assert (silent.closed, other.closed) == (1, 1)
+
+
 def test_an_exporter_without_a_name_goes_by_its_class(caplog: pytest.LogCaptureFixture) -> None:
     """It and the others get their records; where it cannot close, they are closed all the same."""
     foreign, other = Foreign(), FakeExporter("other")

@@ -164,18 +164,18 @@ class StepColumns(_Columns):
         those that were timed for their number stand for all.
         """
         by_number: Bools = rows & (self.step % TIMED_ONE_IN == 0)
-        is_known = not (rows & self.having("bounded")).any()
-        return rows if is_known or not by_number.any() else by_number
+        return by_number if (rows & self.having("bounded")).any() else rows
 
     def standing_for(self, rows: Bools) -> Bools:
         """Return which of these steps say what the buckets of all of them are like.
 
-        Those that are ``timed``, unless the writer left some without buckets: it then kept slow
-        ones rather than others.  Those that it kept in windows, by their number, stand for all;
-        where these are few, the first ones too; and what there is, where a file says of none why it
-        was kept.
+        Those that are ``timed``, if any is, unless the writer left some without buckets: it then
+        kept slow ones rather than others.  Those that it kept in windows, by their number, stand
+        for all; where these are few, the first ones too; and what there is, where a file says of
+        none why it was kept.
         """
-        rows = self.timed(rows)
+        timed = self.timed(rows)
+        rows = timed if timed.any() else rows
         if not (rows & self.having("detail_left_out")).any():
             return rows
         found: Bools = rows & self.having("kept_by_window")

@@ -103,6 +103,8 @@ class ColumnBuilder:
         self._errors: dict[int, ErrorRecord] = {}
         self._exceptions: dict[int, str] = {}
         self._unknown_bytes: Counter[tuple[str, str]] = Counter()
+        self._bounded: set[tuple[str, int]] = set()
+        """Model and step of buckets that are not read, and were not timed."""
         self._count = 0
 
     def reader(self, run: RunInfo | None = None) -> RecordReader:
@@ -111,6 +113,7 @@ class ColumnBuilder:
 
     def _take_buckets(self, lines: Sequence[BucketsLine], shared: Shared) -> None:
         if self._every > 1:
+            self._bounded.update((line.model, line.step) for line in lines if line.bounded)
             lines = [line for line in lines if line.step % self._every == 0]
         if not lines:
             return
@@ -176,6 +179,11 @@ class ColumnBuilder:
     def track(self, records: RankRecords, paths: Sequence[str | os.PathLike[str]]) -> RankTrack:
         """Return what was read; ``records``: what the readers of ``paths`` hold beside it."""
         steps, buckets = _together(self._steps.columns(), self._buckets.columns())
+        if self._bounded:
+            names = [name for name, _ in self._models]
+            each = zip(steps.model.tolist(), steps.step.tolist(), strict=True)
+            marks = [((names[m], step) in self._bounded) * FLAGS["bounded"] for m, step in each]
+            steps = replace(steps, flags=steps.flags | np.array(marks, np.int64))
         return RankTrack(
             models=list(self._models),
             facts=[facts for _, facts in self._facts],

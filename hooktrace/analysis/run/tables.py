@@ -264,8 +264,8 @@ STEPS = (
     Column("counts", "bool", "whether its times enter the report's statistics",
            lambda r: where(r.counts, known=True)),
     Column("stands_for_all", "bool",
-           "whether its buckets enter them too: the file has them, and they were timed, whatever "
-           "they took",
+           "whether its buckets enter them too: the file has them, kept and timed for the step's "
+           "number, not for what they took",
            lambda r: where(r.stands_for_all, known=True)),
 )  # fmt: skip
 

@@ -205,6 +205,8 @@ def sentence(tuned: Tuned) -> str:
     gain, low, high = (100 * (1 - x) for x in (best.ratio, best.high, best.low))
     once = "" if tuned.winners else ", in one start; starts differ, and no second one was measured"
     error = f"; relative error {best.error:.2g}" if best.error else ""
+    if best.error is None and not tuned.is_lossless(best):
+        error = "; its error was not measured"
     return (
         f"With {tuned.name(best)} steps are {gain:.0f} % ({low:.0f} to {high:.0f}) shorter than "
         f"those of the job as it is{once}{error}."
@@ -222,6 +224,8 @@ def _remarks(tuned: Tuned) -> Iterator[str]:
             yield f"Nothing is lost with {tuned.name(one)}: {_against(one)}."
     if winners and winners[0] != tuned.faster[0]:
         yield f"{tuned.name(tuned.faster[0])} was faster in one start, and has no second one."
+    if tuned.drift is None:
+        yield "How far the job as it is drifts is not known: it ran once."
     for hook, why in tuned.refused.items():
         yield f"{hook} was left out: {why}"
 
@@ -234,7 +238,8 @@ def _lines(won: Setting, tuned: Tuned) -> Iterator[str]:
     variables = []
     if won.cap != tuned.own_cap:
         variables.append(f"{BUCKET_CAP_MB.variable}={won.cap:g}")
-        yield f"ddp = DistributedDataParallel(model, bucket_cap_mb={won.cap:g})"
+        no_list = "" if tuned.own_cap else "  # and no bucket_cap_mb_list"
+        yield f"ddp = DistributedDataParallel(model, bucket_cap_mb={won.cap:g}){no_list}"
     if won.hook != OWN:
         variables.append(f"{HOOK.variable}={won.hook}")
         if tuned.own_hook:

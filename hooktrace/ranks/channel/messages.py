@@ -108,7 +108,7 @@ class Ping(_Message, frozen=True, tag="ping"):
 
 
 class Pong(_Message, frozen=True, tag="pong"):
-    """When the ping was sent, and when it came and this went, ns of the parent's clock.
+    """When the ping was sent, ns of the child's clock; it came and this went, of the parent's.
 
     ``offset_ns``, ``uncertainty_ns``: of that clock to rank 0's; ``None`` while it is not known.
     ``interval_s``: between two pings from now on.  ``is_first``: the child is the first one of its

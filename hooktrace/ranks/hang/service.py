@@ -75,7 +75,7 @@ class HangService:
         """Of the next hang."""
         self.told: Bounded[int, str] = Bounded(_MOST_TOLD)
         """The last ones in words, of one that is over what was said last."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may close a tracer
         self._handled: dict[int, int] = {}
         """Exceptions by ``id``, and how many steps had been made when each was seen first."""
         self._hub = HangHub(self)
