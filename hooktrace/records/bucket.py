@@ -28,6 +28,10 @@ result, is check."""
 
 ClockKind = Literal["host", "device"]
 
+ALL_TIMED = 100
+"""Steps of a model that are timed one and all, so that a short run is; of later ones some are
+``bounded``.  All ranks count the same steps."""
+
 TIMED_ONE_IN = 10
 """Of a model's steps whose buckets are ``bounded``, all whose number it divides are timed, and some
 others: these alone say what all are like."""
@@ -146,8 +150,8 @@ class BucketRecord(BucketFacts, frozen=True, kw_only=True, tag_field="kind", tag
     is payload size times nccl-tests' bus factor.
     ``join_dummy`` marks a call that DDP made under ``join()`` for a rank that has run out of data.
     ``warmup`` marks steps before DDP settled its buckets: they stay out of statistics.
-    ``bounded`` marks a call that was not timed, as in most steps of a model without a hook (torch
-    2.14): it was done by ``done_ns``, and has no stages.
+    ``bounded`` marks a call that was not timed, as on CPUs in most steps of a plain hook, and of a
+    model without one (torch 2.14): it was done by ``done_ns``, and has no stages.
     ``checked`` marks a call in which hooktrace did work of its own that takes time (stage check).
     ``exception`` is what the hook raised, if it did.  ``error`` is there for checked calls only.
     ``exposed_ns``: of a sharded model's unit, how long training waited for it, on a device its

@@ -23,6 +23,8 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import CheckpointFunction
 
+from ..records.errors import HookError
+
 graph_task_id: Callable[[], int] | None = getattr(torch._C, "_current_graph_task_id", None)
 """Names the backward pass of this thread, -1 where there is none; ``None``: torch does not tell."""
 _engine: Any = getattr(torch.autograd.Variable, "_execution_engine", None)
@@ -40,7 +42,7 @@ current_pass: Callable[[], int] = graph_task_id or (lambda: -1)
 def watch(over: Callable[[bool], object]) -> bool:
     """Have ``over(failed)`` called when the backward pass ends that runs here; false: none does.
 
-    ``over`` may not raise.
+    What ``over`` raises fails the pass, once all have been called; it may not where that failed.
     """
     task = current_pass()
     if task == -1 or queue_callback is None:
@@ -86,8 +88,14 @@ class _Pass:
         # Hooks may still come, from other callbacks: under a static graph all of the first pass do.
         _passes.pop(self.task, None)
         watching, self.watching = self.watching, []
+        errors = []
         for over in watching:
-            over(failed)
+            try:
+                over(failed)
+            except HookError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
 
 # Not a ``WeakValueDictionary``, which is written in Python: 2.8 µs a step in place of 5.2.

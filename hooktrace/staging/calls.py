@@ -234,6 +234,8 @@ class BucketCall:
 
     def backward_over(self, failed: bool) -> None:
         """Stamp that the backward pass has nothing left to compute, or that there is no end."""
+        if self.backward_end != NOT_YET:
+            return
         end = NEVER
         if not failed:
             self.record_around_backward()
@@ -361,6 +363,10 @@ class StepCalls(list[BucketCall]):
 
     is_lost = False
     """Whether the ring had no room for it."""
+    bounds = False
+    """Whether its calls are looked at when the pass ends (``pass_end.py``), and not timed."""
+    pass_ends = True
+    """False where nothing tells of the end of the pass under way."""
 
     def __init__(self, number: int, size: int = 1) -> None:
         super().__init__()

@@ -3,6 +3,7 @@
     StagedHook.launch --Operation.start--> future --then--> StagedRun.finish   one collective: usual
     take_turns        --StagedRun.go_on, and again-->     several, in turn (``order.py``)
     launch_plain     --> the hook's own future --then--> PlainRun.finish
+                                               --the pass ends (``pass_end.py``)--> the same
     run_synchronously --start, wait, and again-->         FSDP's: nobody gets a future
 
 A run is the very call that its stamps are written on.  Each object and each function call costs a
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
@@ -28,6 +30,7 @@ from .calls import NOT_YET, BucketCall, Collective, Round, one_after_another
 from .collectives import Future, Operation
 from .hook_checks import no_future, wrong_result
 from .order import Sequencer, round_group
+from .pass_end import AwaitedCall, ends_once
 
 if TYPE_CHECKING:
     from .group_hooks import SeenCollective
@@ -257,7 +260,7 @@ class _Turn:
             self.sequencer.release()
 
 
-class PlainRun(BucketCall):
+class PlainRun(AwaitedCall):
     """A call of a plain hook: its stamps, and its end.
 
     ``seen``: the collectives that it has issued so far, as torch tells (``group_hooks.py``);
@@ -270,6 +273,11 @@ class PlainRun(BucketCall):
     seen: Sequence[SeenCollective] = ()
     in_doubt = ""
     is_watched = False
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether callbacks stamp when it ends; else it is looked at when its pass does."""
+        return self.held or self.on_device or not self.slot.model.calls.bounds
 
     @property
     def staged(self) -> bool:  # type: ignore[override]  # of others it is known before
@@ -295,8 +303,8 @@ class PlainRun(BucketCall):
             group_hooks.over(self)
         raise_for(self.name, None, self, stage, error)
 
-    def finish(self, arrived: Future) -> torch.Tensor:
-        """Return the hook's result: the callback for ``then``."""
+    def finish(self, arrived: Future, at: int | None = None) -> torch.Tensor:
+        """Return the hook's result, which was there ``at`` or is now: the callback for ``then``."""
         try:
             result = _value(arrived)
         except BaseException as error:
@@ -312,10 +320,36 @@ class PlainRun(BucketCall):
             self.record()
         try:
             clock = self.recorder.clock
-            self.done = clock()
+            self.done = clock() if at is None else at
         except Exception as error:
             self.lose_end(error)
         return result  # type: ignore[no-any-return]  # checked
+
+    def __call__(self, _future: Any) -> None:
+        """Stamp that it has arrived; what is wrong with it is raised where DDP has waited."""
+        with suppress(HookError):
+            self.end()
+
+    def end(self, at: int | None = None, error: Exception | None = None) -> None:
+        """Stamp that it has arrived, if it was not timed; raises ``HookError`` as ``finish``."""
+        del error  # ``finish`` looks at the result itself
+        with ends_once:
+            awaited, self.awaited = self.awaited, None
+            if awaited is not None:
+                self.operation = None
+                self.finish(awaited, at)
+
+    def look(self, backward_end: int | None) -> None:
+        """As of any call; raises ``HookError`` for a wrong result: DDP has not read it."""
+        super().look(backward_end)
+        if self.arrived_by is not None:
+            self.end(self.arrived_by)
+
+    def waited_for(self, failed: bool) -> None:
+        """As of any call; raises ``HookError`` for a wrong result."""
+        super().waited_for(failed)
+        if self.error is not None and not failed:
+            raise HookError(self.name, self.slot.index, self.error_stage, self.error)
 
 
 def launch_plain(
@@ -340,7 +374,10 @@ def launch_plain(
     except BaseException as error:
         run.fail("hook", error)
     if run.on_device or not _done(future):
-        return _then(future, run.finish)
+        if run.is_timed:
+            return _then(future, run.finish)
+        run.bounded, run.awaited = True, future
+        return future
     try:
         run.finish(future)
     except HookError as error:  # raised in a callback it fails backward properly

@@ -94,7 +94,7 @@ class SeenCollective:
         self.arrived_ns = NOT_YET
         self.is_issued = False
         # On a device the host does not know when it ends, and a callback would have a stream.
-        self.has_end = not run.on_device
+        self.has_end = run.is_timed and not run.on_device
 
     def see(self, args: Any) -> None:
         """Take note that it was issued."""
@@ -190,10 +190,13 @@ class GroupHooks:
         kind = _kinds.get(args.name)
         if kind is None:
             return
-        run = _here.get(get_ident())
+        thread = get_ident()
+        run = _here.get(thread)
         runs = [run] if run is not None and run.done == NOT_YET else []
-        if not runs and _under_way and get_ident() not in _callers:
-            runs = self._runs_that_may_issue()
+        if _under_way and thread not in _callers:
+            runs = runs or self._runs_that_may_issue()
+            for one in runs:  # what has arrived on this thread before tells which it is
+                one.slot.model.all_timed = True
         if len(runs) == 1:
             self._see(runs[0], kind, args)
         elif runs:

@@ -170,6 +170,7 @@ class ModelState:
     is_planned: bool = False  # it was decided what is sampled
     sampling: StepSampler | None = None
     sample_step: int = sys.maxsize  # the next one at which ``sampling`` has anything to do
+    all_timed: bool = False  # no step is only looked at when its pass ends (``pass_end.py``)
     # Of a sharded model.
     ended: tuple[int, int] = field(init=False)
     """The last step that has ended, and how many collectives it had."""

@@ -2,8 +2,7 @@
 
     reducer --all-reduce of a bucket--> the group's pre-hook: by its address, a slot -> OwnAllReduce
                                         the group's post-hook: its work
-    timed steps: the work's future --> done
-    others: what has arrived when the pass ends, once DDP has waited; the others' futures --> done
+    timed steps: the work's future --> done;   others: the end of the pass (``pass_end.py``)
     an address that is new --> the slot that is next, of the layout that the reducer has told
     the first gradient after DDP has rebuilt its buckets --> the reducer is asked again
 
@@ -14,10 +13,6 @@ model was before, or the node of the graph that runs accumulates a gradient of t
 not be asked inside a group's hook, where it holds its mutex; by a step's first gradient it has
 rebuilt its buckets, and sent none.
 
-A callback of Python's costs three times all the rest: it meets the next bucket's hook at the
-interpreter lock.  So one step in ten has them.  In the others DDP's buckets are looked at when the
-pass ends: what has arrived by then is not exposed, and when it arrived is not known.
-
 Nothing here raises into training, or holds the model or its group.
 """
 
@@ -26,8 +21,7 @@ from __future__ import annotations
 import logging
 import sys
 import weakref
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,12 +31,11 @@ from ..probes.compare import finite_parts, lengths_of
 from ..probes.debug_checks import DebugResult
 from ..probes.other_sampler import OtherSampler
 from ..probes.schedule import OFF, Schedule
-from ..records.bucket import TIMED_ONE_IN
 from ..staging import group_hooks
-from ..staging.backward import current_pass, engine_code, waits_later, watch
-from ..staging.calls import NEVER, NOT_YET, BucketCall, Collective
+from ..staging.backward import current_pass, engine_code
+from ..staging.calls import NOT_YET, Collective
 from ..staging.groups import group_info
-from ..staging.job import new_lock
+from ..staging.pass_end import AwaitedCall, is_timed, look_again, look_at_end
 from ..staging.ring import RECORDING, Loss
 from ..staging.slots import current_node
 from .tracer import Tracer
@@ -60,102 +53,36 @@ _ZEROS = getattr(_matching, "__code__", None)
 """Of ``join()``: all-reduces zeros in the place of gradients."""
 
 
-ALL_TIMED = 100
-"""Steps of a model that are timed one and all, so that a short run is; later, one in
-``TIMED_ONE_IN``.  All ranks count the same steps."""
-
 _LOOKS_AFTER = 3
 """Steps by which looks come after the multiples of ``error_every``: in a step that hooktrace has
 looked at no times count, and those would be all that are timed of steps of another kind."""
 
 
-class OwnAllReduce(BucketCall):
-    """An all-reduce that DDP itself makes of a bucket; called when its future is complete.
+class OwnAllReduce(AwaitedCall):
+    """An all-reduce that DDP itself makes of a bucket; there is no hook that takes time.
 
-    There is no hook that takes time.  ``work``: torch's, until it is known that it is done, or that
-    this is called then.  ``arrived_by``: when the pass ended, if it had arrived by then.
+    ``awaited``: torch's work, none where issuing it has raised.
     """
 
-    __slots__ = ("arrived_by", "bounded", "work")
-
-    arrived_by: int
-    work: Any
+    __slots__ = ("arrived_by", "awaited", "bounded")
 
     def see(self, args: Any) -> None:
         """Take note of what was issued."""
-        if self.bounded:
-            self.work = args.work
-        elif (error := group_hooks.call_when_done(args.work, self)) is not None:
-            self.lose_end(error)
-
-    @property
-    def in_flight(self) -> bool:
-        """Whether it has not arrived."""
-        work = self.work
-        return self.done == NOT_YET and not (work is not None and work.is_completed())
-
-    def look(self, backward_end: int | None) -> None:
-        """Take note that it has arrived by now, or have it called when it does.
-
-        Where the pass has an end DDP waits for it next, and says then whether it has failed.
-        """
-        ended = backward_end not in (None, NOT_YET, NEVER)
-        if ended and self.work is not None and self.work.is_completed():
-            self.arrived_by = backward_end  # type: ignore[assignment]
-        else:
+        self.awaited = args.work
+        if not self.bounded:
             self.call_when_done()
+
+    def is_done(self, awaited: Any) -> bool:
+        """Return whether a work is done."""
+        return awaited.is_completed()  # type: ignore[no-any-return]
 
     def call_when_done(self) -> None:
-        """Have it called when its work is done, which may be so already."""
-        work, self.work = self.work, None
-        if work is not None:  # it is, where issuing it has raised
-            error = group_hooks.call_when_done(work, self)
-            if error is not None:
-                self.lose_end(error)
-
-    def waited_for(self, failed: bool) -> None:
-        """DDP has waited: what has no end has arrived, just now; ``failed``: it has raised."""
-        if failed:
-            self.call_when_done()
-        elif self.work is None:
-            self.end()
-        else:  # it had arrived before, and nobody calls this
-            self.work = None
-            self.end(self.arrived_by)
-
-    def __call__(self, future: Any) -> None:
-        """Stamp that it has arrived."""
-        error: Exception | None = None
-        try:
-            future.value()
-        except Exception as raised:  # DDP raises it too, where it waits
-            error = raised
-        self.end(error=error)
-
-    def end(self, at: int | None = None, error: Exception | None = None) -> None:
-        """Stamp that it has arrived, ``at`` or now, unless something has."""
-        with _turn:
-            if self.done != NOT_YET:
-                return
-            try:
-                self.arrived_at = self.recorder.clock() if at is None else at
-            except Exception as failed:
-                self.lose_end(failed)
-                return
-            if error is not None:
-                self.error_stage, self.error = "wire", f"{type(error).__name__}: {error}"
-            self.operation, self.collective = None, self.slot.collective
-            self.done = self.arrived_at
-
-
-_turn = new_lock()
-"""Of a collective's thread and the one that waits for it: who stamps the end of a call."""
-
-
-def _waited(calls: Iterable[OwnAllReduce], failed: bool) -> None:
-    """DDP has waited for the calls of a pass, or raised."""
-    for call in calls:
-        call.waited_for(failed)
+        """Have it called when its work is done."""
+        work = self.awaited
+        error = None if work is None else group_hooks.call_when_done(work, self)
+        if error is not None:
+            self.awaited = None
+            self.lose_end(error)
 
 
 _new = object.__new__
@@ -183,10 +110,6 @@ class HooklessModel:
         self._is_lazy = getattr(ddp, "lazy_bucket_allocation", False)
         self._slots: list[BucketSlot] = []
         self._by_place: dict[int, BucketSlot] = {}
-        self._calls: list[OwnAllReduce] = []
-        """Of the step under way, recorded or not."""
-        self._bounds, self._ends = False, True
-        """Of the step under way: whether it is not timed, and its pass says when it ends."""
         every = tracer.error_every
         self._looks = Schedule(
             tracer.first_step + every + (_LOOKS_AFTER % every if every else 0), every
@@ -217,7 +140,7 @@ class HooklessModel:
         self._parameters.clear()
         self._notices.rest()
 
-    def before(  # noqa: PLR0912  # a function that is called costs a microsecond here
+    def before(  # a function that is called costs a microsecond here
         self, args: Any
     ) -> OwnAllReduce | None:
         """Take note of a collective that is about to be issued; return the call, if it is one."""
@@ -244,9 +167,7 @@ class HooklessModel:
             tracer, model, index = self._tracer, slot.model, slot.index
             # As ``model.enter`` does: each call costs a microsecond, caches cold.
             step = model.step
-            if index <= model.last_index:
-                step += 1
-                self._begin(step - model.first_step, step)
+            step += index <= model.last_index
             model.step, model.last_index = step, index
             if tracer.state is not RECORDING:
                 return None
@@ -257,56 +178,32 @@ class HooklessModel:
             call.collective = None
             call.done = NOT_YET
             call.recorder = tracer
-            call.work = None
-            call.bounded = self._bounds
-            if tensor is None:
-                call.join_dummy = True
-            elif step >= self._next_look:
-                self._look(call, tensor)
-            if slot.is_last:
-                if not self._ends:
-                    self._ends = watch(partial(self._end_pass, self._calls))
-                call.backward_end = NOT_YET if self._ends else None
+            call.awaited = call.arrived_by = None
+            call.bounded = False
             call.operation = slot.collective
-            slot.last_call = call
-            self._calls.append(call)
             calls = model.calls
             if calls.number == step:
                 calls.append(call)
             else:
                 model.begin_step(call, tracer.ring)
+                calls = model.calls
+                look_at_end(calls, timed=is_timed(model, step) or self._is_looked_at(step))
+            call.bounded = calls.bounds
+            slot.last_call = call
+            if tensor is None:
+                call.join_dummy = True
+            elif step >= self._next_look:
+                self._look(call, tensor)
+            if slot.is_last:
+                look_again(calls)
+                call.backward_end = NOT_YET if calls.pass_ends else None
             return call
         except Exception as error:
             self._tracer.push(Loss.of_stamps(error))
             return None
 
-    def _begin(self, number: int, step: int) -> None:
-        """Begin a step, and have its end heard of; ``number``: of the model's steps."""
-        is_due = number < ALL_TIMED or step % TIMED_ONE_IN == 0
-        is_due = is_due or (step >= self._next_look and self._looks.turn(step) is not None)
-        calls = self._calls = []
-        self._ends = watch(partial(self._end_pass, calls))
-        self._bounds = self._ends and not is_due
-
-    def _end_pass(self, calls: list[OwnAllReduce], failed: bool) -> None:
-        """The pass has nothing left to compute: see what has arrived; DDP waits for the rest."""
-        if not calls:
-            return
-        last = calls[-1]
-        if not failed and not last.slot.is_last:  # the step goes on in another pass
-            if calls is self._calls:
-                self._bounds = self._ends = False
-            for call in calls:
-                call.call_when_done()
-            return
-        waits = not failed and not waits_later(self._ddp)
-        if last.backward_end == NOT_YET:
-            last.backward_over(not waits)
-        if last.bounded:
-            for call in calls:
-                call.look(last.backward_end)
-        if waits:
-            watch(partial(_waited, calls))
+    def _is_looked_at(self, step: int) -> bool:
+        return step >= self._next_look and self._looks.turn(step) is not None
 
     def _look(self, call: OwnAllReduce, tensor: torch.Tensor) -> None:
         """Check one of the step's buckets for NaN and inf, each in its turn."""

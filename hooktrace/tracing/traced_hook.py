@@ -7,8 +7,9 @@
               |  _begin_with_care                 a bucket that is new, a step that is sampled
               +--> the hook, driven by the run, which stamps its stages
 
-One link is added to a plain hook's future, unless that is complete: ``then`` runs before DDP reads
-the value, passes on the very same tensor, and what it raises fails ``backward()`` properly.
+One link is added to a plain hook's future in steps that are timed, unless it is complete: ``then``
+runs before DDP reads the value, passes on the very same tensor, and what it raises fails
+``backward()`` properly.  In the others it is looked at when backward ends (``pass_end.py``).
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from ..probes.other_sampler import OtherSampler
 from ..probes.step_sampler import CallStart, Part, SampledCall, StepSampler
 from ..records import AnomalyRecord
 from ..records.anomalies import anomaly_kind
+from ..records.bucket import TIMED_ONE_IN
 from ..staging import group_hooks
 from ..staging.calls import NOT_YET
 from ..staging.collectives import Future
@@ -43,6 +45,7 @@ from ..staging.groups import group_of, known_groups
 from ..staging.hook import HOOK_SIGNATURE, StagedHook, hook_name
 from ..staging.hook_checks import compiled_reducer
 from ..staging.job import current_rank
+from ..staging.pass_end import is_timed, look_again, look_at_end
 from ..staging.ring import ALARMED, RECORDING, Loss, State
 from ..staging.slots import BucketSlot, LayoutTracker
 from . import hookless
@@ -157,6 +160,8 @@ class TracedHook:
                     calls.append(run)
                 else:
                     model.begin_step(run, tracer.ring)
+                    if not is_timed(model, step):
+                        self._look_at_end(slot)
                 slot.last_call = run
         except Exception as error:  # of a clock, a device: this call runs on untraced
             self._give_up(Loss.of_stamps(error), state, bucket, step if is_usual else -1, None)
@@ -184,6 +189,7 @@ class TracedHook:
                     if run.on_device and run.backward_end is not None:
                         run.record_around_backward()
                     if staged is None:
+                        look_again(run.slot.model.calls)
                         group_hooks.watch()
             except Exception as error:
                 run.lose_stamps(error)
@@ -212,7 +218,8 @@ class TracedHook:
             model = slot.model
             step = model.enter(slot.index)
             run = slot.last_call = self._run_type(slot, step, ready, tracer, join_dummy)
-            if model.sampling is not None and step >= model.sample_step:
+            is_sampled = model.sampling is not None and step >= model.sample_step
+            if model.sampling is not None and is_sampled:
                 sampled = self._sample(model.sampling, run, state, bucket)
             if slot.has_events:
                 run.begin_on_device()
@@ -224,12 +231,19 @@ class TracedHook:
                 model.calls.append(run)
             else:
                 model.begin_step(run, tracer.ring)
+                if not (is_sampled or is_timed(model, step)):
+                    self._look_at_end(slot)
         except Exception as error:
             if run is not None:
                 run.lose_end(error)  # nothing waits for it
             self._give_up(Loss.of_stamps(error), state, bucket, step, sampled)
             return None
         return run, sampled
+
+    def _look_at_end(self, slot: BucketSlot) -> None:
+        """Have a step that has begun not timed, but looked at when its pass ends."""
+        if self._staged is None and slot.device_type == "cpu":
+            look_at_end(slot.model.calls)
 
     def _call_untraced(self, state: Any, bucket: Any) -> Future:
         """Run the hook where no call is recorded, as while paused; all ranks count its steps."""
@@ -296,6 +310,8 @@ class TracedHook:
         if self._staged is None:
             group_hooks.watch()
         every, debug = self._tracer.error_every, self._tracer.debug
+        # Times of a step that is sampled do not count, and those would be all that are timed.
+        slot.model.all_timed = bool(every) and TIMED_ONE_IN % every == 0
         parts: list[Part | None] = []
         if every and self._staged is None and group_hooks.available:
             parts.append(OtherSampler(every))

@@ -30,10 +30,9 @@ from hooktrace import hooks
 from hooktrace.commands.bench.harness import Hook, in_turns, linear_stack
 from hooktrace.commands.bench.table import Row
 from hooktrace.integrations import models
-from hooktrace.records.bucket import TIMED_ONE_IN
+from hooktrace.records.bucket import ALL_TIMED, TIMED_ONE_IN
 from hooktrace.staging.group_hooks import HOOK_ID, hooks_of
 from hooktrace.testing.ranks import run_ranks
-from hooktrace.tracing.hookless import ALL_TIMED
 from hooktrace.tracing.trace import instrument, trace
 from hooktrace.tracing.tracer import Tracer, default_tracer
 

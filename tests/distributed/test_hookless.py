@@ -15,6 +15,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from hooktrace import Tracer, instrument
+from hooktrace.staging import pass_end
 from hooktrace.tracing import hookless
 from tests.distributed.harness import on, scenario
 from tests.distributed.models import anomalies, backward, gradients, heard, make_ddp, make_model
@@ -73,7 +74,7 @@ def _run(
         torch.manual_seed(0)
         ddp = DistributedDataParallel(made(), bucket_cap_mb=CAP_MB)
     all_timed = 0 if how == "not timed" else 100
-    with Tracer(error_every=0) as tracer, mock.patch.object(hookless, "ALL_TIMED", all_timed):
+    with Tracer(error_every=0) as tracer, mock.patch.object(pass_end, "ALL_TIMED", all_timed):
         if how != "ddp":
             tracer.needs_hook = how == "hook"  # as on older torch
             instrument(ddp, tracer=tracer)
@@ -192,7 +193,7 @@ def _as_not_timed(step: tuple[Any, ...], count: int | None) -> tuple[Any, ...]:
 
 
 @on(2)
-@mock.patch.object(hookless, "ALL_TIMED", 0)
+@mock.patch.object(pass_end, "ALL_TIMED", 0)
 def test_what_is_exposed_has_its_own_time(rank: int) -> None:
     """Rank 1 is late with its last bucket alone: of that rank 0 sees the end, of others a bound."""
     ddp = make_ddp(CAP_MB)
@@ -215,7 +216,7 @@ def test_what_is_exposed_has_its_own_time(rank: int) -> None:
 
 
 @on(2)
-@mock.patch.object(hookless, "ALL_TIMED", 0)
+@mock.patch.object(pass_end, "ALL_TIMED", 0)
 def test_what_has_arrived_is_not_in_flight(rank: int) -> None:
     """While backward goes on, of a step that is not timed; and a pass that raises ends it."""
     ddp = make_ddp(CAP_MB)

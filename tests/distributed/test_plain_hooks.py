@@ -10,6 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 from hooktrace import Tracer, hooks, instrument, staged, trace
-from hooktrace.staging import group_hooks
+from hooktrace.staging import group_hooks, pass_end
 from hooktrace.staging.collectives import AllGather, AllReduce, AllToAll, Broadcast
 from tests.distributed.harness import on
 from tests.distributed.models import (
@@ -108,7 +109,7 @@ TWINS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 def _records(hook: Callable[..., Any], rank: int) -> tuple[Told, torch.Tensor]:
     """Return what is told of each bucket of the last step, and all gradients of that step."""
     ddp = make_ddp(CAP_MB)
-    with Tracer() as tracer:
+    with Tracer(error_every=0) as tracer:
         instrument(ddp, hook, tracer=tracer)
         for step in range(STEPS):
             ddp.zero_grad()
@@ -144,6 +145,19 @@ def test_a_plain_hook_shows_what_its_staged_twin_shows(rank: int) -> None:
         assert told == _records(twin, rank)[0], name
         assert all(wire_bytes for *_, wire_bytes, _ in told), name
         assert torch.equal(traced, gradients(ddp)), name
+
+
+@on(2)
+def test_what_is_sent_is_known_where_nothing_is_timed(rank: int) -> None:
+    """A hook that issues from a callback is timed: by what has arrived its collectives are told."""
+    for name, (plain, twin) in TWINS.items():
+        told, traced = _records(twin, rank)
+        with mock.patch.object(pass_end, "ALL_TIMED", 0):
+            rare, same = _records(plain, rank)
+        sent = [wire_bytes for *_, wire_bytes, _ in told]
+        assert [wire_bytes for *_, wire_bytes, _ in rare] == sent, name
+        assert any(wire for _, wire, *_ in rare) == (name == "two rounds"), name
+        assert torch.equal(traced, same), name
 
 
 BYTES = 4 * (32 * 32 + 32)

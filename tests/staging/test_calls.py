@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from hooktrace.staging.calls import NEVER, BucketCall, clock_anchor
+from hooktrace.staging.calls import NEVER, NOT_YET, BucketCall, clock_anchor
 from tests.fakes import FakeOperation
 
 
@@ -21,6 +21,15 @@ def test_a_clock_that_fails_ends_a_units_call_too() -> None:
     assert not call.in_flight
     assert (call.unknown, call.operation) == ("OSError: no time", None)
     assert (call.rounds, call.done, call.exposed) == ((), NEVER, None)
+
+
+def test_a_pass_ends_once() -> None:
+    """Whoever hears of it first stamps it: to look at what has arrived takes time."""
+    call = BucketCall(mock.Mock(), 1, 0, mock.Mock(clock=mock.Mock(side_effect=[5, 9])))
+    call.backward_end = NOT_YET
+    call.backward_over(False)
+    call.backward_over(False)
+    assert call.backward_end == 5
 
 
 @pytest.mark.parametrize("calm", [0, 15])

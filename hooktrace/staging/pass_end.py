@@ -1,0 +1,160 @@
+"""Steps that are not timed: their calls are looked at when the backward pass ends.
+
+    first call of a step --is_timed--> one step in ten: callbacks stamp when its calls end
+    others: AwaitedCall.awaited --the pass ends--> it has arrived: done by then, nobody knows when
+                                                   it has not: a callback --> done
+                                --DDP has waited--> done, where no callback was first
+
+A callback of Python's costs more than all the rest of a call: on the backend's thread it meets the
+next bucket's hook at the interpreter lock.  What has arrived when the pass ends is not exposed; for
+the rest DDP waits then, and needs no lock.  So what a step exposes is known of each, and when each
+bucket was done of one in ten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from ..records.bucket import ALL_TIMED, TIMED_ONE_IN
+from ..records.errors import HookError
+from .backward import waits_later, watch
+from .calls import NEVER, NOT_YET, BucketCall, StepCalls
+from .job import new_lock
+
+if TYPE_CHECKING:
+    from .slots import ModelState
+
+ends_once = new_lock()
+"""Of a collective's thread and the one that waits for it: who stamps the end of a call."""
+
+_done = torch._C.Future.done
+_add_callback = torch._C.Future.add_done_callback
+
+
+class AwaitedCall(BucketCall):
+    """A call that is looked at when its pass ends; called when it arrives later than that.
+
+    ``awaited``: torch's future or work, where nothing else says when it ends.  ``arrived_by``: when
+    the pass ended, if it had arrived by then.
+    """
+
+    __slots__ = ()
+
+    awaited: Any = None
+    arrived_by: int | None = None
+
+    def __call__(self, future: Any) -> None:
+        """Stamp that it has arrived."""
+        error: Exception | None = None
+        try:
+            future.value()
+        except Exception as raised:  # DDP raises it too, where it waits
+            error = raised
+        self.end(error=error)
+
+    def end(self, at: int | None = None, error: Exception | None = None) -> None:
+        """Stamp that it has arrived, ``at`` or now, unless something has."""
+        with ends_once:
+            if self.done != NOT_YET:
+                return
+            self.awaited = None
+            try:
+                self.arrived_at = self.recorder.clock() if at is None else at
+            except Exception as failed:
+                self.lose_end(failed)
+                return
+            if error is not None:
+                self.error_stage, self.error = "wire", f"{type(error).__name__}: {error}"
+            self.operation, self.collective = None, self.slot.collective
+            self.done = self.arrived_at
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether somebody may wait for it."""
+        awaited = self.awaited
+        return not (self.has_ended or (awaited is not None and self.is_done(awaited)))
+
+    def is_done(self, awaited: Any) -> bool:
+        """Return whether what it waits for is done."""
+        return _done(awaited)
+
+    def call_when_done(self) -> None:
+        """Have it called when what it waits for is done, which may be so already."""
+        if self.awaited is not None:
+            _add_callback(self.awaited, self)
+
+    def look(self, backward_end: int | None) -> None:
+        """Take note that it has arrived, or have it called when it does.
+
+        ``backward_end``: of its pass; where there is none, DDP need not wait for it next.
+        """
+        ended = backward_end not in {None, NOT_YET, NEVER}
+        if ended and self.awaited is not None and self.is_done(self.awaited):
+            self.arrived_by = backward_end
+        else:
+            self.call_when_done()
+
+    def waited_for(self, failed: bool) -> None:
+        """DDP has waited: what has no end has arrived, just now; ``failed``: it has raised."""
+        if not failed:
+            self.end(self.arrived_by)
+        elif self.arrived_by is not None:
+            self.call_when_done()
+
+
+def is_timed(model: ModelState, step: int) -> bool:
+    """Return whether callbacks are to stamp when the calls of a step end."""
+    return step - model.first_step < ALL_TIMED or step % TIMED_ONE_IN == 0 or model.all_timed
+
+
+def look_at_end(calls: StepCalls, *, timed: bool = False) -> None:
+    """Have the calls of a step looked at when its pass ends; ``timed``: only once DDP has waited.
+
+    Where no pass runs that tells of its end, all calls are timed.
+    """
+    calls.pass_ends = watch(partial(_end_pass, calls))
+    calls.bounds = calls.pass_ends and not timed
+
+
+def look_again(calls: StepCalls) -> None:
+    """As ``look_at_end``, for the last call of a step of which one pass has ended before."""
+    if not calls.pass_ends:
+        calls.pass_ends = watch(partial(_end_pass, calls))
+
+
+def _end_pass(calls: StepCalls, failed: bool) -> None:
+    """The pass has nothing left to compute: see what has arrived; DDP waits for the rest."""
+    last = calls[-1]
+    if not failed and not last.slot.is_last:  # the step goes on in another pass
+        calls.bounds = calls.pass_ends = False
+        _each(calls, lambda call: call.call_when_done())
+        return
+    waits = not failed and not waits_later(last.slot.model.ddp)
+    if last.backward_end == NOT_YET:
+        last.backward_over(not waits)
+    if calls.bounds:
+        end = last.backward_end
+        _each(calls, lambda call: call.look(end))
+    if waits:
+        watch(partial(_waited, calls))
+
+
+def _waited(calls: StepCalls, failed: bool) -> None:
+    """DDP has waited for the calls of a pass, or raised."""
+    _each(calls, lambda call: call.waited_for(failed))
+
+
+def _each(calls: StepCalls, do: Callable[[AwaitedCall], None]) -> None:
+    """Do something with each call; the first ``HookError`` is raised when all have had it."""
+    errors = []
+    for call in cast("list[AwaitedCall]", calls):
+        try:
+            do(call)
+        except HookError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
