@@ -187,9 +187,12 @@ def tune(
     ] = None,
 ) -> None:
     """Find out which hook and bucket size a job is fastest with, by runs of it."""
+    from ..analysis.document.output import check_writable
     from ..records.errors import UsageError
     from .tune.run import tune as measured
 
+    if json is not None:
+        check_writable(json)
     try:
         limits = [float(cap) for cap in caps.split(",") if cap]
     except ValueError:
@@ -350,8 +353,11 @@ def bench(
     ] = None,
 ) -> None:
     """Measure what tracing costs here, per bucket and in a whole step, in about 90 seconds."""
+    from ..analysis.document.output import check_writable
     from .bench import run
 
+    if json_path is not None:
+        check_writable(json_path)
     raise typer.Exit(run(quick=quick, json_path=json_path))
 
 

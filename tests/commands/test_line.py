@@ -34,3 +34,11 @@ def test_flags_take_no_value(command: list[str]) -> None:
 def test_the_version() -> None:
     result = CliRunner().invoke(main, ["--version"])
     assert (result.exit_code, result.stdout) == (0, f"hooktrace {hooktrace.__version__}\n")
+
+
+@pytest.mark.parametrize("command", [["bench"], ["tune"]])
+def test_what_takes_minutes_asks_first_where_its_numbers_go(command: list[str]) -> None:
+    job = ["--", "torchrun", "train.py"] if command == ["tune"] else []
+    result = CliRunner().invoke(main, [*command, "--json", "/nowhere/at.json", *job])
+    assert result.exit_code == 2
+    assert "cannot write /nowhere/at.json" in result.stderr
