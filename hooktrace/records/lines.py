@@ -9,7 +9,7 @@ a line of its own, whose number theirs name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise, repeat
+from itertools import accumulate, chain, groupby, pairwise, repeat
 from operator import attrgetter
 from typing import Annotated, Any, NamedTuple, get_args
 
@@ -131,7 +131,7 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
 def _columns_of(rows: Sequence[_Row]) -> dict[str, Any]:
     """Return the columns of these rows."""
-    names = dict.fromkeys(name for row in rows for name in row)
+    names = dict.fromkeys(chain.from_iterable(rows))
     return {name: [row.get(name) for row in rows] for name in names}
 
 
@@ -153,7 +153,7 @@ def _stages(
             kinds = tuple(StageKind(name=name) for name in names)
     sizes: Sequence[int | None] = row.get("stage_wire_bytes", ())
     if len(sizes) != len(kinds):
-        sizes = _sent_by_one(kinds, call_bytes)
+        sizes = [call_bytes if sends_all else None for sends_all in _sending(kinds)]
     starts = row.get("stage_starts_ns") or (0, *accumulate(took))
     return tuple(
         Stage(
@@ -164,11 +164,10 @@ def _stages(
     )  # fmt: skip
 
 
-def _sent_by_one(kinds: Sequence[StageKind], call_bytes: int | None) -> list[int | None]:
-    """Return what each stage sent if the only one with a collective sent all."""
-    sending = [kind.collective is not None for kind in kinds]
-    size = call_bytes if sending.count(True) == 1 else None
-    return [size if is_sending else None for is_sending in sending]
+def _sending(kinds: Sequence[StageKind]) -> tuple[bool, ...]:
+    """Return which stage sends all that its call does: the only one with a collective."""
+    sending = tuple(kind.collective is not None for kind in kinds)
+    return sending if sending.count(True) == 1 else (False,) * len(kinds)
 
 
 _NAMES: tuple[StageName, ...] = get_args(StageName)
@@ -272,20 +271,25 @@ _FACTS = attrgetter(*BucketFacts.__struct_fields__)
 _OF_LINE = ("model", "rebuild", "step", "join_dummy", "warmup", "checked", "bounded")
 _OF_BUCKET = ("wire_bytes", "exposed_ns", "exception", "error", "sent")
 _LINE = attrgetter(*_OF_LINE)
-_RARE_NAMES = _OF_BUCKET[1:]
-_RARE = attrgetter(*_RARE_NAMES)
-_NONE_OF_THEM = (None,) * len(_RARE_NAMES)
 _KIND = attrgetter(*StageKind.__struct_fields__)
 _MOST_SHARED = 4096
 """That are remembered; a hook may send in ever new ways."""
 
 
+class _Stages(NamedTuple):
+    """The columns of a call's stages where these are in order, and which one sends all."""
+
+    columns: tuple[str, ...] | None
+    sending: tuple[bool, ...]
+
+
 class _Known(NamedTuple):
-    """A shared line's number, and the columns of its stages where these are in order."""
+    """What a shared line says: its number, the ratio, and of its stages."""
 
     number: int
-    columns: tuple[str, ...] | None
-    device_columns: tuple[str, ...] | None
+    bus_per_byte: float | None
+    stages: _Stages
+    device_stages: _Stages
 
 
 class BucketWriter:
@@ -302,45 +306,24 @@ class BucketWriter:
     def lines(self, records: Iterable[BucketRecord]) -> list[SharedLine | BucketsLine]:
         """Return the lines of buckets; before them stands what they share and none has said yet."""
         found: list[SharedLine | BucketsLine] = []
-        lines: list[tuple[object, BucketRecord, list[_Row], list[_Row]]] = []
-        for record in records:
-            device, ready_ns, sent = record.device, record.ready_ns, record.wire_bytes
-            kinds = tuple(map(_KIND, record.stages))
-            on_device = () if device is None else tuple(map(_KIND, device.stages))
-            per_byte = _bus_per_byte(sent, record.bus_bytes)
-            shared = _FACTS(record), per_byte, kinds, on_device
-            known = self._known.get(shared)
-            if known is None:
-                known = self._say(shared, found)
-            row = {
-                "bucket": record.bucket,
-                "shared": known.number,
-                "ready_ns": ready_ns,
-                "launched_ns": record.launched_ns - ready_ns,
-                "done_ns": record.done_ns - ready_ns,
-                **_times(record.stages, ready_ns, sent, known.columns),
-            }
-            if sent is not None:
-                row["wire_bytes"] = sent
-            if per_byte is None and record.bus_bytes is not None:
-                row["bus_bytes"] = record.bus_bytes
-            if (rare := _RARE(record)) != _NONE_OF_THEM:
-                row |= {n: x for n, x in zip(_RARE_NAMES, rare, strict=True) if x is not None}
-            whose = *_LINE(record), device is None
-            if not lines or lines[-1][0] != whose:
-                lines.append((whose, record, [], []))
-            lines[-1][2].append(row)
-            if device is not None:
-                times = _times(device.stages, device.ready_ns, sent, known.device_columns)
-                lines[-1][3].append(
-                    {"ready_ns": device.ready_ns, "done_ns": device.done_ns, **times}
+        both = [(record, self._known_of(record, found)) for record in records]
+        for of_line, group in groupby(both, lambda one: (_LINE(one[0]), one[0].device is None)):
+            calls, known = zip(*group, strict=True)
+            found.append(
+                BucketsLine(
+                    **dict(zip(_OF_LINE, of_line[0], strict=True)),
+                    calls=_calls(calls, known),
+                    device=_spans(calls, known),
                 )
-        for _, first, rows, spans in lines:
-            of_line: dict[str, Any] = dict(zip(_OF_LINE, _LINE(first), strict=True))
-            device_columns = DeviceColumns(**_columns_of(spans)) if spans else None
-            calls = CallColumns(**_columns_of(rows))
-            found.append(BucketsLine(**of_line, calls=calls, device=device_columns))
+            )
         return found
+
+    def _known_of(self, record: BucketRecord, lines: list[SharedLine | BucketsLine]) -> _Known:
+        """Return what is known of what a call shares; say it in ``lines`` if none has."""
+        device, per_byte = record.device, _bus_per_byte(record.wire_bytes, record.bus_bytes)
+        on_device = () if device is None else tuple(map(_KIND, device.stages))
+        shared = _FACTS(record), per_byte, tuple(map(_KIND, record.stages)), on_device
+        return self._known.get(shared) or self._say(shared, lines)
 
     def _say(self, shared: tuple[Any, ...], lines: list[SharedLine | BucketsLine]) -> _Known:
         facts, per_byte, *both = shared
@@ -359,9 +342,43 @@ class BucketWriter:
                 bus_per_byte=per_byte,
             )
         )  # fmt: skip
-        known = _Known(self._number, _columns(stages), _columns(on_device))
+        known = _Known(self._number, per_byte, _stages_of(stages), _stages_of(on_device))
         self._known[shared] = known
         return known
+
+
+def _calls(calls: Sequence[BucketRecord], known: Sequence[_Known]) -> CallColumns:
+    pairs = list(zip(calls, known, strict=True))
+    rare = {name: [getattr(call, name) for call in calls] for name in _OF_BUCKET}
+    rare["bus_bytes"] = [c.bus_bytes if one.bus_per_byte is None else None for c, one in pairs]
+    times = [_times(c.stages, c.ready_ns, c.wire_bytes, one.stages) for c, one in pairs]
+    return CallColumns(
+        bucket=[call.bucket for call in calls],
+        shared=[one.number for one in known],
+        ready_ns=[call.ready_ns for call in calls],
+        launched_ns=[call.launched_ns - call.ready_ns for call in calls],
+        done_ns=[call.done_ns - call.ready_ns for call in calls],
+        **{name: values for name, values in rare.items() if values.count(None) < len(values)},
+        **_columns_of(times),
+    )
+
+
+def _spans(calls: Sequence[BucketRecord], known: Sequence[_Known]) -> DeviceColumns | None:
+    """Return the columns of the device's times, ``None`` of calls that have none."""
+    times: list[_Row] = []
+    spans: list[DeviceSpan] = []
+    for call, one in zip(calls, known, strict=True):
+        if (span := call.device) is not None:
+            spans.append(span)
+            usual = one.device_stages
+            times.append(_times(span.stages, span.ready_ns, call.wire_bytes, usual))
+    if not spans:
+        return None
+    return DeviceColumns(
+        ready_ns=[span.ready_ns for span in spans],
+        done_ns=[span.done_ns for span in spans],
+        **_columns_of(times),
+    )
 
 
 def _bus_per_byte(wire_bytes: int | None, bus_bytes: float | None) -> float | None:
@@ -372,27 +389,26 @@ def _bus_per_byte(wire_bytes: int | None, bus_bytes: float | None) -> float | No
     return ratio if wire_bytes * ratio == bus_bytes and ratio <= _MOST_PER_BYTE else None
 
 
-def _columns(kinds: Sequence[StageKind]) -> tuple[str, ...] | None:
-    """Return the columns of stages that come in the order of ``STAGES``."""
+def _stages_of(kinds: Sequence[StageKind]) -> _Stages:
     in_order = all(_NAMES.index(a.name) < _NAMES.index(b.name) for a, b in pairwise(kinds))
-    return tuple(_COLUMN_OF[kind.name] for kind in kinds) if in_order else None
+    columns = tuple(_COLUMN_OF[kind.name] for kind in kinds)
+    return _Stages(columns if in_order else None, _sending(kinds))
 
 
 def _times(
-    stages: tuple[Stage, ...],
-    zero_ns: int,
-    call_bytes: int | None,
-    columns: tuple[str, ...] | None,
+    stages: tuple[Stage, ...], zero_ns: int, call_bytes: int | None, usual: _Stages
 ) -> dict[str, Any]:
     """Return the values of ``Columns``; ``call_bytes``: what all of the call sends."""
-    took, end, is_gapless = [], zero_ns, True
-    for stage in stages:
+    took, end = [], zero_ns
+    is_gapless = sends_as_usual = True
+    for stage, sends_all in zip(stages, usual.sending, strict=True):
         start = stage.start_ns
         is_gapless &= start == end
         end = stage.end_ns
         took.append(end - start)
-    if is_gapless and columns is not None:
-        times: dict[str, Any] = dict(zip(columns, took, strict=True))
+        sends_as_usual &= stage.wire_bytes == (call_bytes if sends_all else None)
+    if is_gapless and usual.columns is not None:
+        times: dict[str, Any] = dict(zip(usual.columns, took, strict=True))
     else:
         times = {"stage_ns": tuple(took)}
         for stage, ns in zip(stages, took, strict=True):
@@ -400,7 +416,6 @@ def _times(
             times[column] = times.get(column, 0) + ns
         if not is_gapless:
             times["stage_starts_ns"] = tuple(stage.start_ns - zero_ns for stage in stages)
-    sizes = [stage.wire_bytes for stage in stages]
-    if sizes != _sent_by_one(stages, call_bytes):
-        times["stage_wire_bytes"] = tuple(sizes)
+    if not sends_as_usual:
+        times["stage_wire_bytes"] = tuple(stage.wire_bytes for stage in stages)
     return times
