@@ -125,10 +125,13 @@ def _spread(
     labels: Sequence[Labels],
     values: Sequence[float],
 ) -> None:
+    state: Distribution | None = None
+    last: Labels = ()
     for own, value in zip(labels, values, strict=True):
-        state = states.get(own)
-        if state is None:
-            state = states[own] = Distribution([0] * (len(bounds) + 1), 0.0, value, value)
+        if state is None or own is not last:
+            state, last = states.get(own), own
+            if state is None:
+                state = states[own] = Distribution([0] * (len(bounds) + 1), 0.0, value, value)
         state.counts[bisect_left(bounds, value)] += 1
         state.total += value
         if value < state.least:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, groupby
 
 from ..records import (
     AnomalyRecord,
@@ -31,6 +31,7 @@ from ..records import (
 )
 from ..records import metrics as m
 from ..records.anomalies import ANOMALIES
+from ..records.bucket import stage_lengths_ns
 from ..records.hang import HANGS
 from ..records.losses import LOSSES, LOSSES_OF_EXPORTERS
 from .model_labels import First, ModelLabels
@@ -60,7 +61,7 @@ class Observer:
     def __init__(self, exporter: str) -> None:
         self._models = ModelLabels(exporter)
         self._units = First(m.MAX_UNITS)
-        self._counted: Counter[tuple[m.Metric, str]] = Counter()
+        self._counted: defaultdict[m.Metric, dict[str, int]] = defaultdict(lambda: defaultdict(int))
 
     def observe(self, batch: Batch) -> list[Column]:
         """Return every observation of the next batch, steps in order, losses and failures last."""
@@ -73,14 +74,15 @@ class Observer:
         for layout in batch.of(AssignmentRecord):
             model = layout.model, layout.hook
             yield model, _columns(self._layout(layout, model))
-        for step, buckets in batch.steps:
-            model = step.model, step.hook
-            yield model, _columns(_observe_step(step, model))
-            yield model, _columns(_observe_sent(step, buckets, model))
-            labels_of = [self._labels_of(bucket, model) for bucket in buckets]
-            yield model, _observe_buckets(step, buckets, model, labels_of)
-            if step.counts:
-                yield model, _observe_stages(buckets, model)
+        for model, run_of_steps in groupby(batch.steps, lambda one: (one[0].model, one[0].hook)):
+            steps = list(run_of_steps)
+            yield model, _observe_steps([step for step, _ in steps], model)
+            for step, buckets in steps:
+                yield model, _columns(_observe_sent(step, buckets, model))
+                labels_of = [self._labels_of(bucket, model) for bucket in buckets]
+                yield model, _observe_buckets(step, buckets, model, labels_of)
+            timed = [bucket for step, buckets in steps if step.counts for bucket in buckets]
+            yield model, _observe_stages(timed, model)
         for anomaly in batch.of(AnomalyRecord):
             model = anomaly.model, anomaly.hook
             yield model, [(m.ANOMALIES, [(*model, anomaly.kind)], [1])]
@@ -95,18 +97,19 @@ class Observer:
             model = job.model, job.hook
             yield None, [(m.JOB_RANKS, [()], [job.world_size])]
             yield model, _columns(_observe_job(job.spread, model))
-        yield None, _columns(self._process(batch))
+        yield None, self._process(batch)
 
-    def _process(self, batch: Batch) -> Iterator[Observation]:
+    def _process(self, batch: Batch) -> Iterator[Column]:
         for clock in batch.of(ClockRecord)[-1:]:
-            yield (m.CLOCK_OFFSET, (), clock.offset_ns / 1e9)
-            yield (m.CLOCK_UNCERTAINTY, (), clock.uncertainty_ns / 1e9)
+            yield m.CLOCK_OFFSET, [()], [clock.offset_ns / 1e9]
+            yield m.CLOCK_UNCERTAINTY, [()], [clock.uncertainty_ns / 1e9]
         own = (f"{e}_{what}" for e in batch.failures for what in LOSSES_OF_EXPORTERS.get(e, ()))
         losses = dict.fromkeys((*LOSSES, *own), 0) | batch.losses
         for metric, totals in ((m.EXPORTER_FAILURES, batch.failures), (m.RECORDS_LOST, losses)):
-            for label, total in totals.items():
-                yield (metric, (label,), total - self._counted[metric, label])
-                self._counted[metric, label] = total
+            counted = self._counted[metric]
+            labels = [(label,) for label in totals]
+            yield metric, labels, [total - counted[label] for label, total in totals.items()]
+            counted.update(totals)
 
     def _layout(self, layout: AssignmentRecord, model: Labels) -> Iterator[Observation]:
         if all(entry.unit is None for entry in layout.buckets):
@@ -146,22 +149,23 @@ def _observe_hang(hang: HangRecord, model: Labels) -> Iterator[Observation]:
     yield (m.HANG_START, model, hang.since_wall_ns / 1e9 if lasts else 0)
 
 
-def _observe_step(step: StepRecord, labels: Labels) -> Iterator[Observation]:
-    yield (m.STEPS, labels, 1)
-    yield (m.WARMUP_STEPS, labels, int(step.warmup))
-    yield (m.JOIN_DUMMY_STEPS, labels, int(step.join_dummy))
-    yield (m.INCOMPLETE_STEPS, labels, int(not step.complete))
-    if step.previous_period_ns is not None:  # of a step that counts, whether or not this one does
-        yield (m.STEP_PERIOD, labels, step.previous_period_ns / 1e9)
-    if not step.counts:
-        return
-    for metric, ns in ((m.EXPOSED, step.exposed_ns), (m.COMMUNICATION, step.communication_ns)):
-        if ns is not None:
-            yield (metric, labels, ns / 1e9)
+def _observe_steps(steps: Sequence[StepRecord], model: Labels) -> Iterator[Column]:
+    own = [model] * len(steps)
+    yield m.STEPS, own, [1] * len(steps)
+    yield m.WARMUP_STEPS, own, [int(step.warmup) for step in steps]
+    yield m.JOIN_DUMMY_STEPS, own, [int(step.join_dummy) for step in steps]
+    yield m.INCOMPLETE_STEPS, own, [int(not step.complete) for step in steps]
+    # Of a step that counts, whether or not the one after it does.
+    yield _known(m.STEP_PERIOD, own, [step.previous_period_ns for step in steps], 1e9)
+    timed = [step for step in steps if step.counts]
+    own = [model] * len(timed)
+    yield _known(m.EXPOSED, own, [step.exposed_ns for step in timed], 1e9)
+    yield _known(m.COMMUNICATION, own, [step.communication_ns for step in timed], 1e9)
     # One over the other is the bus bandwidth.
-    if step.bus_bytes is not None and step.wire_in_flight_ns is not None:
-        yield (m.BUS_BYTES, labels, step.bus_bytes)
-        yield (m.WIRE_IN_FLIGHT, labels, step.wire_in_flight_ns / 1e9)
+    sent = [s for s in timed if s.bus_bytes is not None and s.wire_in_flight_ns is not None]
+    own = [model] * len(sent)
+    yield _known(m.BUS_BYTES, own, [step.bus_bytes for step in sent])
+    yield _known(m.WIRE_IN_FLIGHT, own, [step.wire_in_flight_ns for step in sent], 1e9)
 
 
 def _observe_sent(
@@ -208,13 +212,8 @@ def _observe_buckets(
 
 
 def _observe_stages(buckets: Iterable[BucketRecord], model: Labels) -> Iterator[Column]:
-    spent: defaultdict[str, list[float]] = defaultdict(list)
-    for bucket in buckets:
-        if bucket.exception is None:
-            for name, ns in bucket.stage_totals_ns().items():
-                spent[name].append(ns / 1e9)
-    for name, values in spent.items():
-        yield m.STAGE_DURATION, [(*model, name)] * len(values), values
+    for name, lengths_ns in stage_lengths_ns(buckets).items():
+        yield _known(m.STAGE_DURATION, [(*model, name)] * len(lengths_ns), lengths_ns, 1e9)
 
 
 def _known(

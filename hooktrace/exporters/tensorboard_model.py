@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from ..records import (
     StepRecord,
     metrics,
 )
+from ..records.bucket import stage_lengths_ns
 from .model_labels import First
 from .tensorboard_tables import anomaly_table, assignment_table
 from .tensorboard_tags import exposed_tag, group_of, tag_of, unit_tag
@@ -172,15 +173,15 @@ class ModelSeries:
         while self._skews and self._skews[0].step <= step:
             self._skews.popleft()
 
-    def _collect(self, buckets: Iterable[BucketRecord]) -> None:
+    def _collect(self, buckets: tuple[BucketRecord, ...]) -> None:
         """Take the durations of timed buckets and of their stages into the window."""
         windows = self._durations_ns
         for bucket in buckets:
             duration = bucket.duration_ns
             if duration is not None and bucket.exception is None:
                 windows["bucket" if bucket.unit is None else "unit"].append(duration)
-                for name, ns in bucket.stage_totals_ns().items():
-                    windows[name].append(ns)
+        for name, lengths in stage_lengths_ns(buckets).items():
+            windows[name].extend(lengths)
 
     def write_histograms(self) -> None:
         """Write the window's histograms and begin the next window."""

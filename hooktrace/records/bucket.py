@@ -7,6 +7,8 @@ step was ready on that device, measured with device events.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import Annotated, Literal, get_args
 
 import msgspec
@@ -235,6 +237,21 @@ class BucketRecord(BucketFacts, frozen=True, kw_only=True, tag_field="kind", tag
         """
         wire_ns = self.stage_ns("wire")
         return self.bus_bytes * 1e9 / wire_ns if self.bus_bytes and wire_ns else None
+
+
+def stage_lengths_ns(calls: Iterable[BucketRecord]) -> dict[str, list[int]]:
+    """Return the ``stage_totals_ns`` of calls that did not fail: by name, one of each call."""
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for call in calls:
+        if call.exception is None:
+            stages = call.timed_stages
+            if len({stage.name for stage in stages}) == len(stages):
+                for stage in stages:
+                    found[stage.name].append(stage.end_ns - stage.start_ns)
+            else:  # of several rounds
+                for name, ns in call.stage_totals_ns().items():
+                    found[name].append(ns)
+    return found
 
 
 class Parameter(msgspec.Struct, frozen=True, gc=False):
