@@ -14,7 +14,7 @@ the end.  Runs in the drain thread.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import takewhile
@@ -29,7 +29,7 @@ from ..records.last_used import Bounded, LastUsed
 from ..records.running_median import RunningMedian
 from ..records.stall import ENOUGH_STEPS, is_stall
 from ..records.units import ms
-from ..staging.calls import NEVER, NOT_YET, BucketCall, StepCalls, give_back
+from ..staging.calls import NEVER, NOT_YET, BucketCall, Round, StepCalls, give_back
 from ..staging.slots import BucketSlot, ModelState
 from .call_records import bucket_record, sent_in_step, step_record
 from .stage_times import (
@@ -207,10 +207,13 @@ class Assembler:
         give_back([call])
         return False
 
-    def _learn_queues(self, calls: StepCalls) -> None:
-        """Learn of what has held backends up until a step had ended, of others under way too."""
+    def _learn_queues(self, calls: StepCalls, own: Sequence[Round]) -> None:
+        """Learn of what has held backends up until a step had ended, of others under way too.
+
+        ``own``: the step's collectives.
+        """
+        self._queues.add(own)
         end_ns = max([call.done for call in calls])
-        self._learn_queue(calls, end_ns)
         for line in (self._waiting, self._open):
             for other in takewhile(lambda step: step[0].ready < end_ns, line):
                 with suppress(Exception):  # it is that step which it costs
@@ -338,16 +341,14 @@ class Assembler:
         """Return the times of each call of a step on the host, and on its device."""
         host = [host_times(call) for call in calls]
         if calls[0].slot.unit is None:  # training waits for a unit's collectives: none is queued
-            self._learn_queues(calls)
-        self._queues.derive_starts(
-            [
+            own = [
                 one
                 for times, call in zip(host, calls, strict=True)
-                # Training waits for each of a unit's collectives: none is queued.
-                if call.events is None and call.slot.unit is None and not call.bounded
+                if call.events is None and not call.bounded
                 for one in times.collectives
             ]
-        )
+            self._learn_queues(calls, own)
+            self._queues.derive_starts(own)
         if not any(call.events for call in calls):
             return host, [None] * len(calls)
         try:

@@ -192,7 +192,8 @@ class QueueModel:
                 seen = self._seen.of(one.collective.group.key)
                 span = one.freed_ns, one.issued_ns, one.arrived_ns
                 place = bisect_left(seen, span)
-                if seen[place : place + 1] != [span]:  # or it is known from an earlier step's end
+                # It may be known from an earlier step's end.
+                if place == len(seen) or seen[place] != span:
                     seen.insert(place, span)
                 if len(seen) > _REMEMBERED:
                     del seen[0]
