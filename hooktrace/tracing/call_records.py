@@ -140,11 +140,15 @@ def bucket_record(
 ) -> BucketRecord:
     """Return the record of a call; ``host`` and ``device`` are its times in each clock."""
     slot = call.slot
-    wire_bytes, bus = _bytes_of(sent), None
+    wire_bytes = _bytes_of(sent)
+    bus: float | None = None
     if call.staged:
-        collectives = [one.collective for one in host.collectives]
-        wire_bytes = sum([one.wire_bytes for one in collectives])
-        bus = _total([bus_bytes(one.kind, one.wire_bytes, one.group.size) for one in collectives])
+        wire_bytes = bus = 0
+        for one in host.collectives:
+            kind, size, _, group = one.collective
+            more = bus_bytes(kind, size, group.size)
+            wire_bytes += size
+            bus = None if bus is None or more is None else bus + more
         sent = None
     usual = replace(
         slot.blank,
