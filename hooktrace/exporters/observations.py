@@ -38,14 +38,9 @@ from .model_labels import First, ModelLabels
 
 Labels = tuple[str, ...]
 
-Observation = tuple[m.Metric, Labels, float]
-"""A metric, label values in the order of ``metric.labels``, and one value."""
-
 Column = tuple[m.Metric, Sequence[Labels], Sequence[float]]
-"""Observations of one metric: the labels of each, and the value of each.
-
-A bucket gives about seven: together they are added in two thirds of the time.
-"""
+"""Observations of one metric: of each the label values, in the order of ``metric.labels``, and the
+value.  A bucket gives about seven: together they are added in two thirds of the time."""
 
 Group = tuple[tuple[str, str] | None, Iterable[Column]]
 """Observations of one model, named with its hook, whose labels begin with it; ``None``: of none."""
@@ -73,12 +68,12 @@ class Observer:
         yield None, [(m.RUN, [labels], [1.0])]
         for layout in batch.of(AssignmentRecord):
             model = layout.model, layout.hook
-            yield model, _columns(self._layout(layout, model))
+            yield model, self._layout(layout, model)
         for model, run_of_steps in groupby(batch.steps, lambda one: (one[0].model, one[0].hook)):
             steps = list(run_of_steps)
             yield model, _observe_steps([step for step, _ in steps], model)
             for step, buckets in steps:
-                yield model, _columns(_observe_sent(step, buckets, model))
+                yield model, _observe_sent(step, buckets, model)
                 labels_of = [self._labels_of(bucket, model) for bucket in buckets]
                 yield model, _observe_buckets(step, buckets, model, labels_of)
             timed = [bucket for step, buckets in steps if step.counts for bucket in buckets]
@@ -88,7 +83,7 @@ class Observer:
             yield model, [(m.ANOMALIES, [(*model, anomaly.kind)], [1])]
         for hang in batch.of(HangRecord):
             model = hang.model, hang.hook
-            yield model, _columns(_observe_hang(hang, model))
+            yield model, _observe_hang(hang, model)
         for skew in batch.of(SkewRecord):
             if skew.uncertainty_ns is not None:
                 model = skew.model, skew.hook
@@ -96,7 +91,7 @@ class Observer:
         for job in batch.of(JobStepRecord):
             model = job.model, job.hook
             yield None, [(m.JOB_RANKS, [()], [job.world_size])]
-            yield model, _columns(_observe_job(job.spread, model))
+            yield model, _observe_job(job.spread, model)
         yield None, self._process(batch)
 
     def _process(self, batch: Batch) -> Iterator[Column]:
@@ -111,23 +106,23 @@ class Observer:
             yield metric, labels, [total - counted[label] for label, total in totals.items()]
             counted.update(totals)
 
-    def _layout(self, layout: AssignmentRecord, model: Labels) -> Iterator[Observation]:
+    def _layout(self, layout: AssignmentRecord, model: Labels) -> Iterator[Column]:
         if all(entry.unit is None for entry in layout.buckets):
-            yield (m.REBUILD, model, layout.rebuild)
+            yield m.REBUILD, [model], [layout.rebuild]
         for kind in ANOMALIES.values():
             # Those that check_hook sees are of no job; OpenTelemetry bounds what there is.
             if kind.seen != "by check_hook":
-                yield (m.ANOMALIES, (*model, kind.name), 0)
+                yield m.ANOMALIES, [(*model, kind.name)], [0]
         for hang in HANGS:
-            yield (m.HANGS, (*model, hang), 0)
-        yield (m.HANG_START, model, 0)
+            yield m.HANGS, [(*model, hang)], [0]
+        yield m.HANG_START, [model], [0]
         for counter in (m.STEPS, m.WARMUP_STEPS, m.JOIN_DUMMY_STEPS, m.INCOMPLETE_STEPS):
-            yield (counter, model, 0)
+            yield counter, [model], [0]
         for entry in layout.buckets:
             labels = self._labels_of(entry, model)
-            yield (m.GRADIENT_BYTES if entry.unit is None else m.UNIT_PAYLOAD, labels, 0)
+            yield m.GRADIENT_BYTES if entry.unit is None else m.UNIT_PAYLOAD, [labels], [0]
             if entry.unit is None and entry.bucket < m.MAX_BUCKET_LABELS:
-                yield (m.BUCKET_SIZE, labels, entry.gradient_bytes)
+                yield m.BUCKET_SIZE, [labels], [entry.gradient_bytes]
 
     def _labels_of(self, bucket: BucketRecord | BucketLayout, model: Labels) -> Labels:
         unit = bucket.unit
@@ -137,16 +132,11 @@ class Observer:
         return (*model, name, unit.collective, unit.phase)
 
 
-def _columns(observations: Iterable[Observation]) -> Iterator[Column]:
-    for metric, labels, value in observations:
-        yield metric, [labels], [value]
-
-
-def _observe_hang(hang: HangRecord, model: Labels) -> Iterator[Observation]:
+def _observe_hang(hang: HangRecord, model: Labels) -> Iterator[Column]:
     """Yield what a record says; one of an end counts for nothing, and nothing goes on any more."""
     lasts = hang.ended_after_ns is None
-    yield (m.HANGS, (*model, hang.kind), int(lasts))
-    yield (m.HANG_START, model, hang.since_wall_ns / 1e9 if lasts else 0)
+    yield m.HANGS, [(*model, hang.kind)], [int(lasts)]
+    yield m.HANG_START, [model], [hang.since_wall_ns / 1e9 if lasts else 0]
 
 
 def _observe_steps(steps: Sequence[StepRecord], model: Labels) -> Iterator[Column]:
@@ -170,11 +160,11 @@ def _observe_steps(steps: Sequence[StepRecord], model: Labels) -> Iterator[Colum
 
 def _observe_sent(
     step: StepRecord, buckets: tuple[BucketRecord, ...], labels: Labels
-) -> Iterator[Observation]:
+) -> Iterator[Column]:
     if step.wire_bytes is None or not step.settled:
         return
     if step.compression_ratio is not None:
-        yield (m.COMPRESSION_RATIO, labels, step.compression_ratio)
+        yield m.COMPRESSION_RATIO, [labels], [step.compression_ratio]
     sums: Counter[tuple[str, str]] = Counter()
     sent: list[Sequence[Stage | Transfer]]
     sent = [b.timed_stages if b.sent is None else b.sent for b in buckets]
@@ -182,7 +172,7 @@ def _observe_sent(
         if one.wire_bytes is not None and one.dtype is not None:
             sums[one.collective or "unknown", one.dtype] += one.wire_bytes
     for kind, size in sums.items():
-        yield (m.STEP_WIRE_BYTES, (*labels, *kind), size)
+        yield m.STEP_WIRE_BYTES, [(*labels, *kind)], [size]
 
 
 _OF_BUCKETS = (m.GRADIENT_BYTES, m.WIRE_BYTES, m.BUCKET_ERROR, m.BUCKET_COSINE, m.BUCKET_DURATION)
@@ -227,18 +217,18 @@ def _known(
     return metric, labels, known
 
 
-def _observe_job(job: StepSpread, model: Labels) -> Iterator[Observation]:
-    yield (m.JOB_REPORTING, model, job.ranks)
+def _observe_job(job: StepSpread, model: Labels) -> Iterator[Column]:
+    yield m.JOB_REPORTING, [model], [job.ranks]
     if job.period is not None and job.period_mean_ns is not None:
-        yield (m.JOB_PERIOD_MIN, model, job.period.least_ns / 1e9)
-        yield (m.JOB_PERIOD_MEAN, model, job.period_mean_ns / 1e9)
-        yield (m.JOB_PERIOD_MAX, model, job.period.most_ns / 1e9)
-        yield (m.JOB_SLOWEST, model, job.period.most_rank)
+        yield m.JOB_PERIOD_MIN, [model], [job.period.least_ns / 1e9]
+        yield m.JOB_PERIOD_MEAN, [model], [job.period_mean_ns / 1e9]
+        yield m.JOB_PERIOD_MAX, [model], [job.period.most_ns / 1e9]
+        yield m.JOB_SLOWEST, [model], [job.period.most_rank]
     if job.exposed is not None and job.exposed_mean_ns is not None:
-        yield (m.JOB_EXPOSED_MIN, model, job.exposed.least_ns / 1e9)
-        yield (m.JOB_EXPOSED_MEAN, model, job.exposed_mean_ns / 1e9)
-        yield (m.JOB_EXPOSED_MAX, model, job.exposed.most_ns / 1e9)
+        yield m.JOB_EXPOSED_MIN, [model], [job.exposed.least_ns / 1e9]
+        yield m.JOB_EXPOSED_MEAN, [model], [job.exposed_mean_ns / 1e9]
+        yield m.JOB_EXPOSED_MAX, [model], [job.exposed.most_ns / 1e9]
     if job.arrival_delay_ns is not None:
-        yield (m.JOB_ARRIVAL_DELAY, model, job.arrival_delay_ns / 1e9)
-        yield (m.JOB_LAG_UNCERTAINTY, model, 2 * job.uncertainty_ns / 1e9)
-        yield (m.JOB_LAST, model, -1 if job.last_rank is None else job.last_rank)
+        yield m.JOB_ARRIVAL_DELAY, [model], [job.arrival_delay_ns / 1e9]
+        yield m.JOB_LAG_UNCERTAINTY, [model], [2 * job.uncertainty_ns / 1e9]
+        yield m.JOB_LAST, [model], [-1 if job.last_rank is None else job.last_rank]

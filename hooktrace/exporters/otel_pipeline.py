@@ -182,13 +182,9 @@ def _load(signal: str, name: str, variable: str) -> Callable[[], Any]:
 
 def _otlp_name(signal: str) -> str:
     variables = (f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-    for variable in variables:
-        if not (protocol := os.environ.get(variable, "").strip()):
-            continue
-        if protocol not in _PROTOCOLS:
-            known = " or ".join(_PROTOCOLS)
-            raise ValueError(
-                f"{variable} is {protocol!r}, which is not supported; set it to {known}"
-            )
-        return _PROTOCOLS[protocol]
-    return _PROTOCOLS["http/protobuf"]
+    variable = next((name for name in variables if os.environ.get(name, "").strip()), variables[-1])
+    protocol = os.environ.get(variable, "").strip() or "http/protobuf"
+    if protocol not in _PROTOCOLS:
+        known = " or ".join(_PROTOCOLS)
+        raise ValueError(f"{variable} is {protocol!r}, which is not supported; set it to {known}")
+    return _PROTOCOLS[protocol]
