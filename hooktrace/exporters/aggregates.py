@@ -76,8 +76,10 @@ class Aggregates:
                 elif metric.kind == "histogram":
                     _spread(self._totals[metric], metric.buckets, labels, values)
                 else:
-                    if metric is m.REBUILD:
-                        _forget_sizes(gauges[m.BUCKET_SIZE], *labels)
+                    if metric is m.REBUILD:  # it may leave fewer buckets, whose sizes would stay
+                        sizes = gauges[m.BUCKET_SIZE]
+                        for own in [own for own in sizes if own[: len(labels[0])] == labels[0]]:
+                            del sizes[own]
                     gauges[metric].update(zip(labels, values, strict=True))
 
     def forget(self, source: object) -> None:
@@ -106,12 +108,6 @@ class Aggregates:
         for gauges in self._gauges.values():
             series |= gauges[metric]
         return Family(metric, series)
-
-
-def _forget_sizes(sizes: dict[Labels, float], model: Labels) -> None:
-    # A rebuild may leave fewer buckets; the sizes of the old ones would stay.
-    for labels in [labels for labels in sizes if labels[: len(model)] == model]:
-        del sizes[labels]
 
 
 def _count(totals: dict[Labels, float], labels: Sequence[Labels], values: Sequence[float]) -> None:

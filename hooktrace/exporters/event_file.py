@@ -67,13 +67,12 @@ class EventFile:
         event = Event(wall_time=wall_ns / 1e9, step=step)
         add = event.summary.value.add  # made in place: a message that is given is copied
         for tag, value in values:
-            about = None if tag in self._known else self._about(tag)
+            about = None
+            if tag not in self._known:
+                self._known.add(tag)
+                about = SummaryMetadata(plugin_data=_SCALARS, summary_description=meaning_of(tag))
             add(tag=tag, simple_value=value, metadata=about)
         self._add(event)
-
-    def _about(self, tag: str) -> SummaryMetadata:
-        self._known.add(tag)
-        return SummaryMetadata(plugin_data=_SCALARS, summary_description=meaning_of(tag))
 
     def histogram(self, step: int, wall_ns: int, tag: str, durations_ns: array[int]) -> None:
         """Add one histogram, in ms, of durations; at least one, none below 0."""

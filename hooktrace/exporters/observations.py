@@ -171,8 +171,7 @@ def _observe_sent(
     for one in chain.from_iterable([step.sent] if step.sent else sent):
         if one.wire_bytes is not None and one.dtype is not None:
             sums[one.collective or "unknown", one.dtype] += one.wire_bytes
-    for kind, size in sums.items():
-        yield m.STEP_WIRE_BYTES, [(*labels, *kind)], [size]
+    yield m.STEP_WIRE_BYTES, [(*labels, *kind) for kind in sums], list(sums.values())
 
 
 _OF_BUCKETS = (m.GRADIENT_BYTES, m.WIRE_BYTES, m.BUCKET_ERROR, m.BUCKET_COSINE, m.BUCKET_DURATION)

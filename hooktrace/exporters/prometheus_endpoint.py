@@ -123,14 +123,21 @@ def join(wanted: Wanted) -> Endpoint:
 
 
 def _bind(wanted: Wanted, registry: CollectorRegistry) -> tuple[WSGIServer, threading.Thread]:
-    """Serve on the port that is wanted, or on the next free one, and say so."""
+    """Serve on the port that is wanted, or on the next free one, and say so.
+
+    Raises ``OSError`` that says why none can be bound.
+    """
+    from prometheus_client import start_http_server
+
     for port in _ports(wanted.port):
         try:
-            bound = _serve(port, wanted.addr, registry)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-            taken = error
+            bound = start_http_server(port, wanted.addr, registry)
+        except (OSError, OverflowError) as error:
+            number = getattr(error, "errno", None) or errno.EINVAL
+            message = f"the Prometheus exporter could not bind {wanted.addr}:{port}: {_fix(error)}"
+            failed = OSError(number, message)
+            if number != errno.EADDRINUSE:
+                raise failed from error
             continue
         if port != wanted.port:
             _log.warning(
@@ -139,21 +146,7 @@ def _bind(wanted: Wanted, registry: CollectorRegistry) -> tuple[WSGIServer, thre
                 wanted.port, wanted.addr, _by_whom(wanted), port,
             )  # fmt: skip
         return bound
-    raise taken
-
-
-def _serve(
-    port: int, addr: str, registry: CollectorRegistry
-) -> tuple[WSGIServer, threading.Thread]:
-    """Bind and start the server; raises ``OSError`` that says why that is not possible."""
-    from prometheus_client import start_http_server
-
-    try:
-        return start_http_server(port, addr, registry)
-    except (OSError, OverflowError) as error:
-        number = getattr(error, "errno", None) or errno.EINVAL
-        message = f"the Prometheus exporter could not bind {addr}:{port}: {_fix(error)}"
-        raise OSError(number, message) from error
+    raise failed
 
 
 def _fix(error: OSError | OverflowError) -> str:

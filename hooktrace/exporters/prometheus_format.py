@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from ..records.metrics import BUCKET_DURATION
-from .aggregates import Distribution, Family
+from .aggregates import Family
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as MetricFamily
@@ -45,12 +45,9 @@ def metric_families(
             elif kind == "summary":
                 shown = sum(total.counts), total.total
             elif kind == "histogram":
-                shown = _cumulative(metric.buckets, total), total.total
+                # Observations up to each bound.
+                bounds = [*map(repr, metric.buckets), "+Inf"]
+                counts = map(float, accumulate(total.counts))
+                shown = list(zip(bounds, counts, strict=True)), total.total
             made.add_metric([*labels[: len(own)], *target.values()], *shown)
         yield made
-
-
-def _cumulative(bounds: tuple[float, ...], state: Distribution) -> list[tuple[str, float]]:
-    """Return (upper bound, observations up to it), as Prometheus counts them."""
-    names = [*(repr(bound) for bound in bounds), "+Inf"]
-    return list(zip(names, map(float, accumulate(state.counts)), strict=True))

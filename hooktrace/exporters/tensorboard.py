@@ -72,12 +72,15 @@ class TensorBoardExporter:
             folder = writable_directory(self._logdir / f"rank{batch.run.rank}")
             file = self._file = self._make_file(folder)
         if not self._begun and (steps := _steps_of(batch)):
-            self._begin(file, min(steps))
+            self._begun = True
+            file.begin(min(steps))
+            for model in self._models.values():
+                model.overtaken()
         self._records(file, batch, AssignmentRecord, ModelSeries.write_assignment)
         self._records(file, batch, SkewRecord, ModelSeries.expect)
         for step, buckets in batch.steps:
-            if model := self._model(file, batch.run, step.model):
-                model.step(step, buckets, self._scalar_every, self._histogram_every)
+            if series := self._model(file, batch.run, step.model):
+                series.step(step, buckets, self._scalar_every, self._histogram_every)
         self._records(file, batch, AnomalyRecord, ModelSeries.anomaly)
         for model in self._models.values():
             model.write_anomalies()
@@ -110,12 +113,6 @@ class TensorBoardExporter:
         self._file = None
         self._models.clear()
         self._losses.clear()
-
-    def _begin(self, file: EventFile, first_step: int) -> None:
-        self._begun = True
-        file.begin(first_step)
-        for model in self._models.values():
-            model.overtaken()
 
     def _records(
         self, file: EventFile, batch: Batch, kind: Any, take: Callable[[ModelSeries, Any], None]
