@@ -83,7 +83,8 @@ class ModelSeries:
             self._file.scalars(self._due, wall_ns, period)
         sampled = [*self._errors(buckets), *self._delay(step.step)]
         # What is known of few steps only does not follow the distance between timed ones.
-        is_other = bool(sampled) or step.sent is not None or not step.counts
+        bounded, is_listed = buckets[0].bounded, step.sent is not None and not buckets[0].bounded
+        is_other = bool(sampled) or is_listed or not step.counts
         other_is_due = is_other and is_due(self._other_steps)
         self._other_steps += is_other
         if sampled and other_is_due:
@@ -92,8 +93,8 @@ class ModelSeries:
             return
         self._is_due |= is_due(self._timed_steps, scalar_every)
         # Of a bounded step the overlap is not known: a later one is written in its place.
-        is_timed = self._is_due and not buckets[0].bounded and (step.counts or other_is_due)
-        if is_timed or (step.sent is not None and other_is_due):
+        is_timed = self._is_due and not bounded and (step.counts or other_is_due)
+        if is_timed or (is_listed and other_is_due):
             exposed = self._exposed(buckets) if step.counts and step.sharded else ()
             self._file.scalars(step.step, wall_ns, chain(self._scalars(step), exposed))
             self._due = step.step if step.counts else -1

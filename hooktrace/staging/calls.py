@@ -141,6 +141,7 @@ class BucketCall:
     launched: int | None
 
     bounded = False  # it was ``done`` by then: nothing has stamped when it ended
+    arrived_by: int | None = None  # when its pass ended, if that is how it is known
     staged = True  # its collectives are seen; a plain hook's are not
     join_dummy = False  # made under ``join()``, for a rank that has no data left
     hook_called = True  # false while hooktrace looks at its bucket before

@@ -26,7 +26,7 @@ import torch
 
 from ..records.errors import HookError
 from . import devices, group_hooks
-from .calls import NOT_YET, BucketCall, Collective, Round, one_after_another
+from .calls import NEVER, NOT_YET, BucketCall, Collective, Round, one_after_another
 from .collectives import Future, Operation
 from .hook_checks import no_future, wrong_result
 from .order import Sequencer, round_group
@@ -277,7 +277,8 @@ class PlainRun(AwaitedCall):
     @property
     def is_timed(self) -> bool:
         """Whether callbacks stamp when it ends; else it is looked at when its pass does."""
-        return self.held or self.on_device or not self.slot.model.calls.bounds
+        slot = self.slot
+        return slot.is_last or self.held or self.on_device or not slot.model.calls.bounds
 
     @property
     def staged(self) -> bool:  # type: ignore[override]  # of others it is known before
@@ -344,11 +345,18 @@ class PlainRun(AwaitedCall):
         super().look(backward_end)
         if self.arrived_by is not None:
             self.end(self.arrived_by)
+        if backward_end != NEVER:
+            self.raise_error()
 
     def waited_for(self, failed: bool) -> None:
         """As of any call; raises ``HookError`` for a wrong result."""
         super().waited_for(failed)
-        if self.error is not None and not failed:
+        if not failed:
+            self.raise_error()
+
+    def raise_error(self) -> None:
+        """Raise the ``HookError`` for what a callback has put on the record."""
+        if self.error is not None:
             raise HookError(self.name, self.slot.index, self.error_stage, self.error)
 
 
@@ -378,6 +386,8 @@ def launch_plain(
             return _then(future, run.finish)
         run.bounded, run.awaited = True, future
         return future
+    if run.seen and not run.is_timed:  # nothing says when its collectives ended
+        run.bounded = True
     try:
         run.finish(future)
     except HookError as error:  # raised in a callback it fails backward properly

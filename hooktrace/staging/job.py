@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 import uuid
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -70,9 +71,9 @@ def restart_count() -> str:
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 
 
-def new_lock() -> threading.Lock:
-    """Return a lock that is free in forked children, where a thread that held it is not."""
-    lock: Any = threading.Lock()
+def new_lock() -> AbstractContextManager[object]:
+    """Return a reentrant lock that is free in forked children, where who held it is not."""
+    lock: Any = threading.RLock()
     os.register_at_fork(after_in_child=lock._at_fork_reinit)
     return lock  # type: ignore[no-any-return]  # it is one
 

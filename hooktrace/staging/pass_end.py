@@ -4,11 +4,13 @@
     others: AwaitedCall.awaited --the pass ends--> it has arrived: done by then, nobody knows when
                                                    it has not: a callback --> done
                                 --DDP has waited--> done, where no callback was first
+    the last call of a hook: timed in each step, since no other hook comes after it
 
 A callback of Python's costs more than all the rest of a call: on the backend's thread it meets the
 next bucket's hook at the interpreter lock.  What has arrived when the pass ends is not exposed; for
 the rest DDP waits then, and needs no lock.  So what a step exposes is known of each, and when each
-bucket was done of one in ten.
+bucket was done of one in ten.  What has arrived by the pass's end is taken to have done so no later
+than the last.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
     from .slots import ModelState
 
 ends_once = new_lock()
-"""Of a collective's thread and the one that waits for it: who stamps the end of a call."""
+"""Of a collective's thread and the one that waits for it: who stamps the end of a call.  A pass may
+be let go of while it is held."""
 
 _done = torch._C.Future.done
 _add_callback = torch._C.Future.add_done_callback
@@ -38,14 +41,12 @@ _add_callback = torch._C.Future.add_done_callback
 class AwaitedCall(BucketCall):
     """A call that is looked at when its pass ends; called when it arrives later than that.
 
-    ``awaited``: torch's future or work, where nothing else says when it ends.  ``arrived_by``: when
-    the pass ended, if it had arrived by then.
+    ``awaited``: torch's future or work, where nothing else says when it ends.
     """
 
     __slots__ = ()
 
     awaited: Any = None
-    arrived_by: int | None = None
 
     def __call__(self, future: Any) -> None:
         """Stamp that it has arrived."""
@@ -99,11 +100,14 @@ class AwaitedCall(BucketCall):
             self.call_when_done()
 
     def waited_for(self, failed: bool) -> None:
-        """DDP has waited: what has no end has arrived, just now; ``failed``: it has raised."""
-        if not failed:
-            self.end(self.arrived_by)
-        elif self.arrived_by is not None:
+        """DDP has waited: what has no end has arrived, just now; ``failed``: it has raised.
+
+        It need not have waited for this: a hook may call another, and not wait for that.
+        """
+        if failed and self.arrived_by is not None:
             self.call_when_done()
+        elif not failed and (self.awaited is None or self.is_done(self.awaited)):
+            self.end(self.arrived_by)
 
 
 def is_timed(model: ModelState, step: int) -> bool:
@@ -129,18 +133,18 @@ def look_again(calls: StepCalls) -> None:
 def _end_pass(calls: StepCalls, failed: bool) -> None:
     """The pass has nothing left to compute: see what has arrived; DDP waits for the rest."""
     last = calls[-1]
-    if not failed and not last.slot.is_last:  # the step goes on in another pass
+    if not failed and not last.slot.is_last:  # the step goes on in another pass, or is not whole
         calls.bounds = calls.pass_ends = False
-        _each(calls, lambda call: call.call_when_done())
+        watch(partial(_waited, calls))
+        _each(calls, lambda call: call.look(None))
         return
     waits = not failed and not waits_later(last.slot.model.ddp)
     if last.backward_end == NOT_YET:
         last.backward_over(not waits)
-    if calls.bounds:
-        end = last.backward_end
-        _each(calls, lambda call: call.look(end))
     if waits:
         watch(partial(_waited, calls))
+    end = last.backward_end
+    _each(calls, lambda call: call.look(end) if call.bounded else None)
 
 
 def _waited(calls: StepCalls, failed: bool) -> None:

@@ -316,7 +316,8 @@ class Assembler:
         warmup = is_first and (rebuild == 0 or slot.unit is not None)
         sent, sent_of_step, sent_unknown = sent_in_step(calls)
         errors = self._errors
-        record_of = partial(bucket_record, rebuild=rebuild, warmup=warmup)
+        bounded = any(call.bounded for call in calls)  # a step is timed, or it is not
+        record_of = partial(bucket_record, rebuild=rebuild, warmup=warmup, bounded=bounded)
         made: list[BucketRecord] = []
         for i, call in enumerate(calls):
             error = errors.pop((model, number, call.slot.index), None) if errors else None
@@ -326,6 +327,7 @@ class Assembler:
             buckets,
             self._previous.get(model),
             hidden_to=[(d or h).hidden_to for h, d in zip(host, device, strict=True)],
+            done=[h.released for c, h in zip(calls, host, strict=True) if c.arrived_by is None],
             complete=calls.complete,
             sent=sent_of_step,
             sent_unknown=sent_unknown,

@@ -135,10 +135,14 @@ def bucket_record(
     *,
     rebuild: int,
     warmup: bool,
+    bounded: bool,
     error: ErrorRecord | None,
     sent: Sent,
 ) -> BucketRecord:
-    """Return the record of a call; ``host`` and ``device`` are its times in each clock."""
+    """Return the record of a call; ``host`` and ``device`` are its times in each clock.
+
+    ``bounded``: of its step, not all calls were timed.
+    """
     slot = call.slot
     wire_bytes = _bytes_of(sent)
     bus: float | None = None
@@ -158,14 +162,14 @@ def bucket_record(
         launched_ns=host.done if host.launched is None else host.launched,
         done_ns=host.released,
         # On a device the host's stamps only say when work was enqueued: they are not stages.
-        stages=_stages(call, host) if slot.device_type == "cpu" and not call.bounded else (),
+        stages=_stages(call, host) if slot.device_type == "cpu" and not bounded else (),
         wire_bytes=wire_bytes,
         bus_bytes=bus,
         is_last=slot.is_last,
     )
     checked = call.entered is not None
     rare = device or call.join_dummy or warmup or checked or call.error or error or slot.unit
-    if not (rare or sent is not None or call.bounded):
+    if not (rare or sent is not None or bounded):
         return usual  # each further field costs as much as all of these
     span = None
     if device is not None:
@@ -176,7 +180,7 @@ def bucket_record(
         join_dummy=call.join_dummy,
         warmup=warmup,
         checked=checked,
-        bounded=call.bounded,
+        bounded=bounded,
         exception=call.error,
         error=error,
         sent=sent,
@@ -189,6 +193,7 @@ def step_record(
     previous: StepRecord | None,
     *,
     hidden_to: Sequence[int | None],
+    done: Sequence[int],
     complete: bool,
     sent: Sent,
     sent_unknown: str | None,
@@ -196,6 +201,7 @@ def step_record(
     """Return the record of a step; ``buckets`` in order, ``previous`` of the same model.
 
     ``hidden_to``: until when backward hides communication, as the call of each bucket tells.
+    ``done``: when buckets were done by the host, of all of which that is known, if of any.
     """
     first = buckets[0]
     spans = [b.interval_ns for b in buckets]
@@ -211,9 +217,10 @@ def step_record(
         exposed = _total([b.exposed_ns for b in buckets])
     elif len(ends) == len(buckets) and buckets[-1].is_last:  # or nobody saw backward's end
         # What was not timed on the host is done by then, and what is exposed has its own time.
-        done = [b.done_ns for b in buckets] if first.clock == "host" else [end for _, end in known]
-        if len(done) == len(buckets):
-            exposed = exposed_ns(max(ends), max(done))
+        if first.clock == "host":
+            exposed = exposed_ns(max(ends), max(done or [b.done_ns for b in buckets]))
+        elif resolved:
+            exposed = exposed_ns(max(ends), max(end for _, end in known))
     period = None
     # It runs between the first buckets of neighbouring steps, and both must be there.
     if complete and previous and previous.counts and previous.step == first.step - 1:

@@ -37,6 +37,7 @@ from ..records import AnomalyRecord
 from ..records.anomalies import anomaly_kind
 from ..records.bucket import TIMED_ONE_IN
 from ..staging import group_hooks
+from ..staging.backward import waits_later
 from ..staging.calls import NOT_YET
 from ..staging.collectives import Future
 from ..staging.devices import refuse_captured_stream
@@ -242,7 +243,8 @@ class TracedHook:
 
     def _look_at_end(self, slot: BucketSlot) -> None:
         """Have a step that has begun not timed, but looked at when its pass ends."""
-        if self._staged is None and slot.device_type == "cpu":
+        is_plain = self._staged is None and slot.device_type == "cpu"
+        if is_plain and not waits_later(slot.model.ddp):  # or DDP would read a wrong result first
             look_at_end(slot.model.calls)
 
     def _call_untraced(self, state: Any, bucket: Any) -> Future:

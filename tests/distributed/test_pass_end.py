@@ -13,12 +13,13 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-from hooktrace import HookError, Tracer, instrument
+from hooktrace import HookError, Tracer, instrument, trace
 from hooktrace.staging import pass_end
 from tests.distributed.harness import on, scenario
 from tests.distributed.models import backward, gradients, heard, make_ddp
-from tests.distributed.test_hookless import CAP_MB, SCRIPTS, Told
+from tests.distributed.test_hookless import CAP_MB, SCRIPTS, Told, Twice
 from tests.fakes import calls_in_flight
+from tests.ranks.channel.jobs import wait_for
 from tests.versions import HOOKS_GROUPS
 
 pytestmark = pytest.mark.slow
@@ -28,14 +29,15 @@ untimed = mock.patch.object(pass_end, "ALL_TIMED", 0)
 
 
 class Taken:
-    """Torch's averaging hook, whose result is taken by ``take`` once that is set."""
+    """Torch's averaging hook; the first bucket's result is taken by ``take`` once that is set."""
 
     take: Callable[[torch.Tensor], Any] | None = None
 
     def __call__(self, state: Any, bucket: torch.distributed.GradBucket) -> Any:
         future: Any = default_hooks.allreduce_hook(state, bucket)
         take = self.take
-        return future if take is None else future.then(lambda f: take(f.value()))
+        is_left = take is None or bucket.index() > 0
+        return future if is_left else future.then(lambda f: take(f.value()))  # type: ignore[misc]
 
 
 def _model(options: dict[str, Any]) -> DistributedDataParallel:
@@ -77,6 +79,7 @@ def test_only_times_are_left_out(rank: int) -> None:
         assert not any(b.bounded for _, buckets in recent for b in buckets), name
         for (step, buckets), (was, _) in zip(seen, recent, strict=True):
             bounded = [b for b in buckets if b.bounded]
+            assert len(bounded) in {0, len(buckets)}, name
             assert not (bounded and (step.step % 10 == 0 or step.join_dummy)), name
             assert all(b.stages == () for b in bounded), name
             assert step.wire_bytes == was.wire_bytes, name
@@ -145,9 +148,8 @@ def _short_and_late(result: torch.Tensor) -> torch.Tensor:
 @untimed
 def test_a_wrong_result_fails_the_pass(rank: int) -> None:
     """Before DDP reads what was there when the pass ended, and after where DDP had to wait."""
-    tries = (_nothing, CAP_MB, "None"), (_short_and_late, 100.0, "elements")
-    for take, cap_mb, what in tries:
-        ddp, hook = make_ddp(cap_mb), Taken()
+    for take, what in ((_nothing, "None"), (_short_and_late, "elements")):
+        ddp, hook = make_ddp(CAP_MB), Taken()
         with Tracer(error_every=0) as tracer:
             instrument(ddp, hook, tracer=tracer)
             next(ddp.module.parameters()).register_hook(lambda _: dist.barrier())
@@ -158,10 +160,153 @@ def test_a_wrong_result_fails_the_pass(rank: int) -> None:
             ddp.zero_grad()
             with pytest.raises(HookError, match=what) as raised:
                 backward(ddp, rank, 3)
+            wait_for(lambda: not calls_in_flight(tracer))  # DDP waits for no other bucket then
         assert (raised.value.bucket, raised.value.stage) == (0, "future_wait")
         assert {a.kind for a in tracer.anomalies()} == {"hook_exception"}
         assert tracer.losses() == {}
         dist.barrier()
+
+
+@on(2)
+@untimed
+def test_a_wrong_result_fails_the_first_pass_of_a_step(rank: int) -> None:
+    """DDP reads it when the second one ends."""
+    torch.manual_seed(0)
+    ddp, hook = DistributedDataParallel(Twice(), bucket_cap_mb=CAP_MB), Taken()
+    with Tracer(error_every=0) as tracer:
+        instrument(ddp, hook, tracer=tracer)
+        for step in range(4):
+            hook.take = _nothing if step == 3 else None
+            first, second = ddp(torch.randn(4, 32))
+            second.backward()
+            if step < 3:
+                first.backward()
+            else:
+                dist.barrier()  # what the first pass sent is there
+                with pytest.raises(HookError, match="None"):
+                    first.backward()
+    dist.barrier()
+
+
+@on(2)
+@untimed
+def test_a_wrong_result_fails_a_pass_that_is_recorded_in_part(rank: int) -> None:
+    """The call of its last bucket is not."""
+    ddp, hook = make_ddp(CAP_MB), Taken()
+    with Tracer(error_every=0) as tracer:
+        instrument(ddp, hook, tracer=tracer)
+        for step in range(4):
+            ddp.zero_grad()
+            backward(ddp, rank, step)
+        hook.take = _nothing
+
+        def pause(_: torch.Tensor) -> None:
+            dist.barrier()
+            tracer.recording = False
+
+        next(ddp.module.parameters()).register_hook(pause)
+        with pytest.raises(HookError, match="None"):
+            backward(ddp, rank, 4)
+    dist.barrier()
+
+
+def _late(future: Any) -> torch.Tensor:
+    time.sleep(0.01)
+    result: torch.Tensor = future.value()
+    return result
+
+
+@on(2)
+@untimed
+def test_a_step_is_timed_or_it_is_not(rank: int) -> None:
+    """Buckets that were done when the hook returned are not like all: they were fast."""
+    ddp = make_ddp(CAP_MB)
+
+    def fast(state: Any, bucket):  # type: ignore[no-untyped-def]
+        future: Any = default_hooks.allreduce_hook(state, bucket)
+        if bucket.index() == 0:
+            future.wait()
+            return future
+        return future.then(_late)
+
+    with Tracer(error_every=0) as tracer:
+        instrument(ddp, fast, tracer=tracer)
+        for step in range(4):
+            ddp.zero_grad()
+            backward(ddp, rank, step)
+        tracer.flush()
+        recent = tracer._recent.steps()
+    dist.barrier()
+    assert [{b.bounded for b in buckets} for _, buckets in recent[2:]] == [{True}] * 2
+    assert all(b.stages == () for _, buckets in recent[2:] for b in buckets)
+
+
+@on(2)
+@untimed
+def test_a_hook_that_calls_another_need_not_wait_for_it(rank: int) -> None:
+    """As one that uses what was sent in the step before."""
+    ddp, kept = make_ddp(CAP_MB), []
+
+    def sent_later(state: Any, bucket: Any) -> Any:
+        future: Any = torch.futures.Future()
+        kept.append(lambda: future.set_result(bucket.buffer()))
+        return future
+
+    with Tracer(error_every=0) as tracer:
+        inner = trace(sent_later, tracer=tracer)
+
+        def delayed(state: Any, bucket):  # type: ignore[no-untyped-def]
+            inner(state, bucket)
+            done: Any = torch.futures.Future()
+            done.set_result(bucket.buffer())
+            return done
+
+        ddp.register_comm_hook(None, delayed)
+        for step in range(4):
+            ddp.zero_grad()
+            backward(ddp, rank, step)
+            while kept:
+                kept.pop()()
+        tracer.flush()
+        assert [step.complete for step, _ in tracer._recent.steps()] == [True] * 4
+    assert (tracer.anomalies(), tracer.losses()) == ([], {})
+    dist.barrier()
+
+
+class Goes(torch.autograd.Function):
+    """The identity, which is slow backward."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradient: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.2)
+        return gradient[0]
+
+
+@on(2)
+@untimed
+def test_a_call_of_the_last_bucket_that_backward_hides_exposes_nothing(rank: int) -> None:
+    """Backward goes on after it: what has arrived by its end was there long before."""
+    ddp = make_ddp(CAP_MB)
+
+    def slow(state: Any, bucket):  # type: ignore[no-untyped-def]
+        time.sleep(0.02 * bucket.is_last())
+        return default_hooks.allreduce_hook(state, bucket)
+
+    with Tracer(error_every=0) as tracer:
+        instrument(ddp, slow, tracer=tracer)
+        for _ in range(4):
+            ddp.zero_grad()
+            data = torch.randn(4, 32, requires_grad=True)
+            ddp(Goes.apply(data)).square().sum().backward()
+            dist.barrier()
+        tracer.flush()
+        recent = tracer._recent.steps()[1:]
+    assert all(bucket.bounded for _, buckets in recent for bucket in buckets)
+    assert [step.exposed_ns for step, _ in recent] == [0] * len(recent)
 
 
 @on(2)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from hooktrace.exporters.aggregates import Aggregates, Distribution
 from hooktrace.exporters.observations import Column, Observer
-from hooktrace.records import Batch
+from hooktrace.records import Batch, Transfer
 from hooktrace.records import metrics as m
 from hooktrace.records.anomalies import ANOMALIES
 from hooktrace.records.hang import HANGS
@@ -41,6 +41,15 @@ def test_a_loss_that_every_batch_reports_again_is_counted_once() -> None:
         found.append(seen(batch, observer)[RECORDS_LOST, ("unfinished",)])
     assert found == [3, 0, 2]
     assert seen(batch, other)[RECORDS_LOST, ("unfinished",)] == 5
+
+
+def test_what_steps_sent_is_counted_whether_they_are_timed_or_not() -> None:
+    """Of one that is not, torch tells it as a whole and the records have no stages."""
+    step, buckets = make_batch().steps[0]
+    sent = (Transfer(collective="all_reduce", dtype="float32", wire_bytes=7),)
+    untimed = [replace(b, sent=sent, wire_bytes=7, bounded=True, stages=()) for b in buckets]
+    found = seen(replace(make_batch(), steps=((step, tuple(untimed)),)))
+    assert [found[m.WIRE_BYTES, (*NAMES, str(b.bucket))] for b in buckets] == [7] * len(buckets)
 
 
 def test_what_rarely_happens_is_counted_from_zero_on() -> None:

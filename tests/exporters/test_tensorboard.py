@@ -91,6 +91,15 @@ def test_what_few_steps_know_is_never_thinned(tmp_path: Path) -> None:
         assert [(e.step, e.value) for e in events.Scalars(f"{GROUP}.more/{name}")] == expected
 
 
+def test_steps_that_are_not_timed_take_no_point_of_others(tmp_path: Path) -> None:
+    """Of a plain hook on torch 2.14 each says what it sent, and few are not like it."""
+    sent = (Transfer(collective="all_reduce", dtype="float32", wire_bytes=500),)
+    of = [sample.plain(sample.make_step(i), sent=None if i % 2 else sent) for i in range(9)]
+    steps = [(s, tuple(replace(b, bounded=s.sent is not None) for b in bs)) for s, bs in of]
+    events = write(tmp_path, replace(sample.make_batch(), steps=tuple(steps)), scalar_every=4)
+    assert steps_of(events) == [1, 5]
+
+
 def test_anomalies_stay_bounded_and_counted(tmp_path: Path) -> None:
     """A thousand anomalies give a few dozen tables; the last has the total and the latest."""
     anomalies = [replace(sample.make_anomaly(i), message=f"m{i}|") for i in range(1000)]
