@@ -184,9 +184,7 @@ def _observe_buckets(
     """Yield what is known of buckets, or of units, whose calls in several micro-steps add up."""
     size, wire, relative, cosine, duration = _OF_UNITS if step.sharded else _OF_BUCKETS
     yield size, labels, [b.gradient_bytes for b in buckets]
-    # A counter has to see all steps, and what a plain hook sends is not known of each.
-    sent = [b.wire_bytes if b.sent is None or b.bounded else None for b in buckets]
-    yield _known(wire, labels, sent)
+    yield _known(wire, labels, [b.wire_bytes for b in buckets])
     errors = [None if b.join_dummy else b.error for b in buckets]
     if any(errors):
         norms = [None if error is None else error.relative_l2 for error in errors]

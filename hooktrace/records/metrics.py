@@ -141,7 +141,7 @@ GRADIENT_BYTES = Metric(
 )
 WIRE_BYTES = Metric(
     "hooktrace_wire_bytes", "hooktrace.wire.io", "By", "counter",
-    "Bytes of payload that this rank gave to collectives; absent for plain hooks.",
+    "Bytes of payload that this rank gave to collectives; absent where that is not known.",
     (*_MODEL, "bucket"),
 )
 UNIT_PAYLOAD = Metric(
@@ -150,7 +150,7 @@ UNIT_PAYLOAD = Metric(
 )
 UNIT_WIRE = Metric(
     "hooktrace_unit_wire_bytes", "hooktrace.unit.wire.io", "By", "counter",
-    "Bytes that this rank gave to collectives for a unit; absent for plain hooks.", _UNIT,
+    "Bytes that this rank gave to collectives for a unit; absent where that is not known.", _UNIT,
 )
 STEP_WIRE_BYTES = Metric(
     "hooktrace_step_wire_bytes", "hooktrace.step.wire.size", "By", "gauge",

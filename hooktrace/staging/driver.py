@@ -355,8 +355,8 @@ class PlainRun(AwaitedCall):
             self.raise_error()
 
     def raise_error(self) -> None:
-        """Raise the ``HookError`` for what a callback has put on the record."""
-        if self.error is not None:
+        """Raise the ``HookError`` for what was found when the hook had returned."""
+        if self.error is not None and self.bounded:
             raise HookError(self.name, self.slot.index, self.error_stage, self.error)
 
 
@@ -386,7 +386,7 @@ def launch_plain(
             return _then(future, run.finish)
         run.bounded, run.awaited = True, future
         return future
-    if run.seen and not run.is_timed:  # nothing says when its collectives ended
+    if run.slot.model.calls.bounds and not run.is_timed:  # or what is fast would be all that is
         run.bounded = True
     try:
         run.finish(future)

@@ -133,17 +133,18 @@ def look_again(calls: StepCalls) -> None:
 def _end_pass(calls: StepCalls, failed: bool) -> None:
     """The pass has nothing left to compute: see what has arrived; DDP waits for the rest."""
     last = calls[-1]
-    if not failed and not last.slot.is_last:  # the step goes on in another pass, or is not whole
+    if not last.slot.is_last:  # the step may go on in another pass
         calls.bounds = calls.pass_ends = False
-        watch(partial(_waited, calls))
-        _each(calls, lambda call: call.look(None))
+        if not failed:
+            watch(partial(_waited, calls))
+        _each(calls, lambda call: call.look(NEVER if failed else None))
         return
     waits = not failed and not waits_later(last.slot.model.ddp)
     if last.backward_end == NOT_YET:
         last.backward_over(not waits)
     if waits:
         watch(partial(_waited, calls))
-    end = last.backward_end
+    end = NEVER if failed else last.backward_end
     _each(calls, lambda call: call.look(end) if call.bounded else None)
 
 

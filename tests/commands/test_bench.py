@@ -89,6 +89,7 @@ def test_every_row_is_printed_and_written(
         "per bucket: floor, a frame, two clocks, an append",
         "per bucket: staged hook, traced - untraced",
         "per bucket: torch's hook, traced - untraced",
+        "the same where the step is timed, one in ten",
         "per bucket: hook done at once, traced - untraced",
         "whole step: traced / untraced",
         "whole step: the same, processor time of all threads",

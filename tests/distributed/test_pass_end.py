@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 from unittest import mock
 
@@ -16,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from hooktrace import HookError, Tracer, instrument, trace
 from hooktrace.staging import pass_end
 from tests.distributed.harness import on, scenario
-from tests.distributed.models import backward, gradients, heard, make_ddp
+from tests.distributed.models import backward, gradients, heard, make_ddp, make_model
 from tests.distributed.test_hookless import CAP_MB, SCRIPTS, Told, Twice
 from tests.fakes import calls_in_flight
 from tests.ranks.channel.jobs import wait_for
@@ -208,6 +209,80 @@ def test_a_wrong_result_fails_a_pass_that_is_recorded_in_part(rank: int) -> None
         with pytest.raises(HookError, match="None"):
             backward(ddp, rank, 4)
     dist.barrier()
+
+
+@on(2)
+@untimed
+def test_an_error_that_a_hook_survives_stays_where_it_was(rank: int) -> None:
+    """One that calls another, and averages itself where that raises."""
+    ddp = make_ddp(CAP_MB)
+
+    def failing(state: Any, bucket: Any) -> Any:
+        if bucket.index() == 1:
+            raise ValueError("no")
+        return default_hooks.allreduce_hook(state, bucket)
+
+    with Tracer(error_every=0) as tracer:
+        inner = trace(failing, tracer=tracer)
+
+        def careful(state: Any, bucket):  # type: ignore[no-untyped-def]
+            try:
+                return inner(state, bucket)
+            except HookError:
+                return default_hooks.allreduce_hook(state, bucket)
+
+        ddp.register_comm_hook(None, careful)
+        for step in range(4):
+            ddp.zero_grad()
+            backward(ddp, rank, step)
+    assert {found.kind for found in tracer.anomalies()} == {"hook_exception"}
+    dist.barrier()
+
+
+class Halves(torch.nn.Module):
+    """Two stacks with a loss of their own each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = make_model(3), make_model(3)
+
+    def forward(self, one: torch.Tensor, two: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.one(one).square().sum(), self.two(two).square().sum()
+
+
+class Halts(torch.autograd.Function):
+    """The identity, which raises backward."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradient: torch.Tensor) -> torch.Tensor:
+        dist.barrier()  # what has begun before is there
+        raise RuntimeError("out of data")
+
+
+@on(2)
+@untimed
+def test_a_step_goes_on_after_a_pass_that_raised(rank: int) -> None:
+    """DDP allows it where all gradients of that pass had come."""
+    torch.manual_seed(0)
+    ddp = DistributedDataParallel(Halves(), bucket_cap_mb=CAP_MB)
+    with Tracer(error_every=0) as tracer:
+        instrument(ddp, default_hooks.allreduce_hook, tracer=tracer)
+        for step in range(6):
+            ddp.zero_grad()
+            data = torch.randn(4, 32, requires_grad=True)
+            one, two = ddp(torch.randn(4, 32), Halts.apply(data) if step == 3 else data)
+            with pytest.raises(RuntimeError, match="data") if step == 3 else nullcontext():
+                two.backward()
+            one.backward()
+        tracer.flush()
+        recent = tracer._recent.steps()
+    dist.barrier()
+    assert tracer.losses() == {}
+    assert [(step.step, step.complete) for step, _ in recent] == [(i, True) for i in range(6)]
 
 
 def _late(future: Any) -> torch.Tensor:
