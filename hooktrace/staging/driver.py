@@ -386,8 +386,6 @@ def launch_plain(
             return _then(future, run.finish)
         run.bounded, run.awaited = True, future
         return future
-    if run.slot.model.calls.bounds and not run.is_timed:  # or what is fast would be all that is
-        run.bounded = True
     try:
         run.finish(future)
     except HookError as error:  # raised in a callback it fails backward properly

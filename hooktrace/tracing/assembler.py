@@ -181,6 +181,7 @@ class Assembler:
         for calls in steps:
             try:
                 known = StepCalls(calls.number)
+                known.bounds = calls.bounds
                 known += filter(self._is_known, calls)
                 if not known:
                     continue
@@ -316,7 +317,8 @@ class Assembler:
         warmup = is_first and (rebuild == 0 or slot.unit is not None)
         sent, sent_of_step, sent_unknown = sent_in_step(calls)
         errors = self._errors
-        bounded = any(call.bounded for call in calls)  # a step is timed, or it is not
+        # A step is timed, or it is not: else its timed calls would be those that were fast.
+        bounded = (calls.bounds and len(calls) > 1) or any(call.bounded for call in calls)
         record_of = partial(bucket_record, rebuild=rebuild, warmup=warmup, bounded=bounded)
         made: list[BucketRecord] = []
         for i, call in enumerate(calls):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -33,12 +34,24 @@ class Taken:
     """Torch's averaging hook; the first bucket's result is taken by ``take`` once that is set."""
 
     take: Callable[[torch.Tensor], Any] | None = None
+    first: Any = None
 
     def __call__(self, state: Any, bucket: torch.distributed.GradBucket) -> Any:
         future: Any = default_hooks.allreduce_hook(state, bucket)
         take = self.take
-        is_left = take is None or bucket.index() > 0
-        return future if is_left else future.then(lambda f: take(f.value()))  # type: ignore[misc]
+        if take is None or bucket.index() > 0:
+            return future
+        done: Any = torch.futures.Future()
+        complete = threading.Thread(target=lambda: done.set_result(take(future.wait())))
+        complete.start()  # it is not there when the hook returns
+        self.first = done
+        return done
+
+    def arrives(self, _: torch.Tensor) -> None:
+        """Have the result there that ``_nothing`` holds back; the pass is not over yet."""
+        if self.take is _nothing:
+            _goes_on.set()
+            wait_for(self.first.done)
 
 
 def _model(options: dict[str, Any]) -> DistributedDataParallel:
@@ -136,8 +149,13 @@ def test_what_has_arrived_is_not_in_flight(rank: int) -> None:
     assert (tracer.losses(), step.step, step.complete, len(buckets)) == ({}, 4, False, 5)
 
 
+_goes_on = threading.Event()
+
+
 def _nothing(result: torch.Tensor) -> None:
     """DDP would read it, and end the process."""
+    assert _goes_on.wait(30)
+    _goes_on.clear()
 
 
 def _short_and_late(result: torch.Tensor) -> torch.Tensor:
@@ -153,7 +171,7 @@ def test_a_wrong_result_fails_the_pass(rank: int) -> None:
         ddp, hook = make_ddp(CAP_MB), Taken()
         with Tracer(error_every=0) as tracer:
             instrument(ddp, hook, tracer=tracer)
-            next(ddp.module.parameters()).register_hook(lambda _: dist.barrier())
+            next(ddp.module.parameters()).register_hook(hook.arrives)
             for step in range(3):
                 ddp.zero_grad()
                 backward(ddp, rank, step)
@@ -183,7 +201,7 @@ def test_a_wrong_result_fails_the_first_pass_of_a_step(rank: int) -> None:
             if step < 3:
                 first.backward()
             else:
-                dist.barrier()  # what the first pass sent is there
+                hook.arrives(first)
                 with pytest.raises(HookError, match="None"):
                     first.backward()
     dist.barrier()
@@ -201,8 +219,8 @@ def test_a_wrong_result_fails_a_pass_that_is_recorded_in_part(rank: int) -> None
             backward(ddp, rank, step)
         hook.take = _nothing
 
-        def pause(_: torch.Tensor) -> None:
-            dist.barrier()
+        def pause(gradient: torch.Tensor) -> None:
+            hook.arrives(gradient)
             tracer.recording = False
 
         next(ddp.module.parameters()).register_hook(pause)
