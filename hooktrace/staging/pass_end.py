@@ -145,15 +145,16 @@ def _end_pass(calls: StepCalls, failed: bool) -> None:
     if waits:
         watch(partial(_waited, calls))
     end = NEVER if failed else last.backward_end
-    _each(calls, lambda call: call.look(end) if call.bounded else None)
+    _each([call for call in calls if call.bounded], lambda call: call.look(end))
 
 
 def _waited(calls: StepCalls, failed: bool) -> None:
     """DDP has waited for the calls of a pass, or raised."""
-    _each(calls, lambda call: call.waited_for(failed))
+    left = [call for call in calls if call.done == NOT_YET or call.error is not None]
+    _each(left, lambda call: call.waited_for(failed))
 
 
-def _each(calls: StepCalls, do: Callable[[AwaitedCall], None]) -> None:
+def _each(calls: list[BucketCall], do: Callable[[AwaitedCall], None]) -> None:
     """Do something with each call; the first ``HookError`` is raised when all have had it."""
     errors = []
     for call in cast("list[AwaitedCall]", calls):
