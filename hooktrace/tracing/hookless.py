@@ -74,7 +74,8 @@ class OwnAllReduce(AwaitedCall):
 
     def is_done(self, awaited: Any) -> bool:
         """Return whether a work is done."""
-        return awaited.is_completed()  # type: ignore[no-any-return]
+        # DDP waits for its future, which gloo completes before it says so of the work.
+        return awaited.is_completed() or awaited.get_future().done()  # type: ignore[no-any-return]
 
     def call_when_done(self) -> None:
         """Have it called when its work is done."""
