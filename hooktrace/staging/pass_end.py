@@ -6,11 +6,11 @@
                                 --DDP has waited--> done, where no callback was first
     the last call of a hook: timed in each step, since no other hook comes after it
 
-A callback of Python's costs more than all the rest of a call: on the backend's thread it meets the
-next bucket's hook at the interpreter lock.  What has arrived when the pass ends is not exposed; for
-the rest DDP waits then, and needs no lock.  So what a step exposes is known of each, and when each
-bucket was done of one in ten.  What has arrived by the pass's end is taken to have done so no later
-than the last.
+A callback of Python's costs more than the rest of a call: on the backend's thread it competes with
+the next bucket's hook for the interpreter lock.  So nine steps in ten have none before the pass
+ends.  What has arrived by then is not exposed.  For the rest DDP waits next, without the lock.  So
+each step knows what it exposes, and one in ten knows when each bucket was done.  Buckets that have
+arrived by the end of the pass count as no later than the last one.
 """
 
 from __future__ import annotations

@@ -141,9 +141,7 @@ class HooklessModel:
         self._parameters.clear()
         self._notices.rest()
 
-    def before(  # a function that is called costs a microsecond here
-        self, args: Any
-    ) -> OwnAllReduce | None:
+    def before(self, args: Any) -> OwnAllReduce | None:
         """Take note of a collective that is about to be issued; return the call, if it is one."""
         try:
             ready = self._clock()

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from hooktrace import HookError, Tracer, instrument, trace
 from hooktrace.staging import pass_end
 from tests.distributed.harness import on, scenario
-from tests.distributed.models import backward, gradients, heard, make_ddp, make_model
+from tests.distributed.models import backward, gradients, make_ddp, make_model
 from tests.distributed.test_hookless import CAP_MB, SCRIPTS, Told, Twice
 from tests.fakes import calls_in_flight
 from tests.ranks.channel.jobs import wait_for
@@ -100,53 +100,60 @@ def test_only_times_are_left_out(rank: int) -> None:
             assert (step.wire_bytes is not None) == HOOKS_GROUPS or step.step == 0, name
 
 
+HOOKS = [default_hooks.allreduce_hook, *([None] if HOOKS_GROUPS else [])]
+
+
 @on(2)
 @untimed
 def test_what_a_step_exposes_is_its_own(rank: int) -> None:
     """Rank 1 is late with its last bucket alone: of that rank 0 sees the end, of others a bound."""
-    ddp, late_s = make_ddp(CAP_MB), 0.2
-    with Tracer(error_every=0) as tracer:
-        instrument(ddp, default_hooks.allreduce_hook, tracer=tracer)
-        backward(ddp, rank, 0)
-        if rank == 1:
-            next(ddp.module.parameters()).register_hook(lambda _: time.sleep(late_s))
-        for step in range(1, 4):
-            ddp.zero_grad()
-            backward(ddp, rank, step)
-        tracer.flush()
-        step, buckets = tracer._recent.steps()[-1]
-    dist.barrier()
-    ends = [bucket.done_ns - step.first_ready_ns for bucket in buckets]
-    assert step.communication_ns is None
-    if rank == 0:
-        assert step.exposed_ns >= 0.9 * late_s * 1e9
-        assert max(ends[:-1]) < 0.5 * late_s * 1e9 < 0.9 * late_s * 1e9 < ends[-1]
+    late_s = 0.2
+    for hook in HOOKS:
+        ddp = make_ddp(CAP_MB)
+        with Tracer(error_every=0) as tracer:
+            instrument(ddp, hook, tracer=tracer)
+            backward(ddp, rank, 0)
+            if rank == 1:
+                next(ddp.module.parameters()).register_hook(lambda _: time.sleep(late_s))
+            for step in range(1, 4):
+                ddp.zero_grad()
+                backward(ddp, rank, step)
+            tracer.flush()
+            step, buckets = tracer._recent.steps()[-1]
+        dist.barrier()
+        ends = [bucket.done_ns - step.first_ready_ns for bucket in buckets]
+        assert (step.step, step.communication_ns) == (3, None)
+        if rank == 0:
+            assert step.exposed_ns >= 0.9 * late_s * 1e9
+            assert max(ends[:-1]) < 0.5 * late_s * 1e9 < 0.9 * late_s * 1e9 < ends[-1]
 
 
 @on(2)
 @untimed
 def test_what_has_arrived_is_not_in_flight(rank: int) -> None:
     """While backward goes on; and a pass that raises ends what had begun."""
-    ddp, seen = make_ddp(CAP_MB), []
+    for hook in HOOKS:
+        ddp, seen = make_ddp(CAP_MB), []
 
-    def wait(_: torch.Tensor) -> None:
-        dist.barrier()  # all buckets but the last were issued before, by each rank
-        seen.append(calls_in_flight(tracer))
-        raise RuntimeError("out of data")
+        def wait(_: torch.Tensor) -> None:
+            dist.barrier()  # all buckets but the last were issued before, by each rank
+            seen.append(calls_in_flight(tracer))  # noqa: B023
+            raise RuntimeError("out of data")
 
-    with Tracer(error_every=0) as tracer:
-        instrument(ddp, default_hooks.allreduce_hook, tracer=tracer)
-        for step in range(4):
-            ddp.zero_grad()
-            backward(ddp, rank, step)
-        handle = next(ddp.module.parameters()).register_hook(wait)
-        with pytest.raises(RuntimeError, match="out of data"):
-            backward(ddp, rank, 4)
-        handle.remove()
-    step, buckets = tracer._recent.steps()[-1]
-    dist.barrier()
-    assert seen == [0]
-    assert (tracer.losses(), step.step, step.complete, len(buckets)) == ({}, 4, False, 5)
+        with Tracer(error_every=0) as tracer:
+            instrument(ddp, hook, tracer=tracer)
+            for step in range(4):
+                ddp.zero_grad()
+                backward(ddp, rank, step)
+            handle = next(ddp.module.parameters()).register_hook(wait)
+            with pytest.raises(RuntimeError, match="out of data"):
+                backward(ddp, rank, 4)
+            handle.remove()
+        step, buckets = tracer._recent.steps()[-1]
+        dist.barrier()
+        assert seen == [0]
+        assert (tracer.losses(), step.exposed_ns) == ({}, None)
+        assert (step.step, step.complete, len(buckets)) == (4, False, 5)
 
 
 _goes_on = threading.Event()
@@ -404,36 +411,20 @@ def test_a_call_of_the_last_bucket_that_backward_hides_exposes_nothing(rank: int
 
 @on(2)
 @untimed
-def test_all_steps_are_timed_where_those_in_ten_are_sampled(rank: int) -> None:
-    """Times of a sampled step do not count."""
-    ddp = make_ddp(CAP_MB)
-    with Tracer(error_every=5) as tracer, heard() as said:
-        instrument(ddp, default_hooks.allreduce_hook, tracer=tracer)
-        for step in range(STEPS):
-            ddp.zero_grad()
-            backward(ddp, rank, step)
-        tracer.flush()
-        recent = tracer._recent.steps()
-    dist.barrier()
-    assert said == []
-    assert not any(b.bounded for _, buckets in recent for b in buckets)
-    assert [step.step for step, _ in recent if step.checked] == [0, 5, 10]
-
-
-@on(2)
-@untimed
 def test_a_sampled_step_is_timed(rank: int) -> None:
-    """With ``error_every=7``, steps 0 and 7, and each tenth."""
-    ddp = make_ddp(CAP_MB)
-    with Tracer(error_every=7) as tracer:
-        instrument(ddp, default_hooks.allreduce_hook, tracer=tracer)
-        for step in range(STEPS):
-            ddp.zero_grad()
-            backward(ddp, rank, step)
-        tracer.flush()
-        recent = tracer._recent.steps()
-    dist.barrier()
-    timed = {step.step for step, buckets in recent if not any(b.bounded for b in buckets)}
-    assert [step.step for step, _ in recent if step.checked] == [0, 7]
-    assert {0, 7, 10} <= timed
-    assert not timed & {1, 4, 5, 6, 9, 11}  # of others, collectives beside the buckets are seen
+    """Its times do not count: so all are where each tenth is sampled."""
+    for every, sampled, untimed_steps in ((5, [0, 5, 10], set()), (7, [0, 7], {1, 4, 5, 6, 9, 11})):
+        ddp = make_ddp(CAP_MB)
+        with Tracer(error_every=every) as tracer:
+            instrument(ddp, default_hooks.allreduce_hook, tracer=tracer)
+            for step in range(STEPS):
+                ddp.zero_grad()
+                backward(ddp, rank, step)
+            tracer.flush()
+            recent = tracer._recent.steps()
+        dist.barrier()
+        assert [step.step for step, _ in recent if step.checked] == sampled
+        bounded = {step.step for step, buckets in recent if any(b.bounded for b in buckets)}
+        # On torch 2.14 collectives beside the buckets are seen in others, which are timed too.
+        assert untimed_steps <= bounded <= set(range(STEPS)) - {*sampled, 0, 10}
+        assert bool(bounded) == bool(untimed_steps)
