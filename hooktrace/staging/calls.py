@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import torch
 
     from ..tracing.assembler import Assembler
-    from ..tracing.tracer import Tracer
     from .collectives import Operation
     from .group_hooks import SeenCollective
     from .groups import GroupInfo
@@ -122,16 +121,16 @@ class BucketCall:
     ``ready``: DDP called the hook.  ``launched``: the hook returned.  ``done``: the result was
     there.  ``operation``: what the call waits for now; whoever asks must not keep it.
     ``collective``, ``issued_at``, ``arrived_at``: of its last collective that has arrived, and
-    ``earlier``: those before; together they are its ``rounds``.  ``recorder``: whose clock and
-    events it has.
+    ``earlier``: those before; together they are its ``rounds``.  ``clock``: ``None`` of a run that
+    nobody records.  ``on_device``: each stamp is an event too, of ``pool``.
 
     What each call sets has a slot.  What few calls set is a class attribute with its default; a
     call that sets one has it in its ``__dict__``, which is made then.
     """
 
     __slots__ = (
-        *("__dict__", "arrived_at", "collective", "done", "issued_at", "launched"),
-        *("operation", "ready", "recorder", "slot", "step"),
+        *("__dict__", "arrived_at", "clock", "collective", "done", "issued_at", "launched"),
+        *("on_device", "operation", "ready", "slot", "step"),
     )
 
     operation: Operation | Collective | None
@@ -155,7 +154,7 @@ class BucketCall:
     error_stage = ""
     unknown: str | None = None  # why a stamp failed, if one did
     # On a device.
-    on_device = False  # each stamp is an event too
+    pool: EventPool
     events: list[torch.Event] | None = None  # of ready, the rounds' stamps, and done
     device_over = False  # nobody reads the events any more; others may record them again
     around_backward: tuple[torch.Event, ...] = ()  # the last hook has returned, backward has ended
@@ -169,29 +168,30 @@ class BucketCall:
     ran itself, ``None`` where it is not known."""
 
     def __init__(
-        self, slot: BucketSlot, step: int, ready: int, recorder: Tracer, join_dummy: bool = False
+        self, slot: BucketSlot, step: int, ready: int, clock: Clock, join_dummy: bool = False
     ) -> None:
         self.slot = slot
         self.step = step
         self.ready = ready
         self.launched = None
         self.done = NOT_YET
-        self.recorder = recorder
+        self.clock = clock
+        self.on_device = False
         self.operation = self.collective = None
         if join_dummy:
             self.join_dummy = True
 
-    def begin_on_device(self) -> None:
+    def begin_on_device(self, pool: EventPool) -> None:
         """Record the first event; raises ``RuntimeError`` on a stream that is being captured."""
         refuse_captured_stream(self.slot.device)
-        self.on_device, self.events = True, []
+        self.on_device, self.pool, self.events = True, pool, []
         self.record()
 
     def record(self) -> None:
         """Record an event; once one stamp has failed, nobody knows which event is whose."""
         if self.unknown is None and not self.device_over and self.events is not None:
             try:
-                self.events.append(self.recorder.event_pool.record(self.slot.device))
+                self.events.append(self.pool.record(self.slot.device))
             except Exception as error:
                 self.lose_stamps(error)
 
@@ -199,7 +199,7 @@ class BucketCall:
         """Record an event where backward may go on after the last bucket's call, or has ended."""
         if self.on_device and not self.device_over:
             with suppress(Exception):  # the device does not know then how much backward hid
-                event = self.recorder.event_pool.record(self.slot.device)
+                event = self.pool.record(self.slot.device)
                 self.around_backward = (*self.around_backward, event)
 
     @property
@@ -241,7 +241,7 @@ class BucketCall:
         if not failed:
             self.record_around_backward()
             with suppress(Exception):  # of a clock: the call's own stamps were read by then
-                end = self.recorder.clock()
+                end = self.clock()
         self.backward_end = end
 
     def release(self) -> None:
@@ -253,7 +253,7 @@ class BucketCall:
     def stamp(self, name: str) -> None:
         """Stamp that now is what an attribute is the time of."""
         try:
-            setattr(self, name, self.recorder.clock())
+            setattr(self, name, self.clock())
         except Exception as error:
             self.lose_stamps(error)
 
@@ -265,7 +265,7 @@ class BucketCall:
             try:
                 if self.collective is not None:
                     self.collective, self.earlier = None, self.rounds
-                self.issued_at = self.recorder.clock()
+                self.issued_at = self.clock()
                 self.operation = operation
             except Exception as error:
                 self.lose_stamps(error)
@@ -277,7 +277,7 @@ class BucketCall:
         operation = self.operation
         if operation is not None:
             try:
-                self.arrived_at = NOT_YET if failed else self.recorder.clock()
+                self.arrived_at = NOT_YET if failed else self.clock()
                 self.operation = None
                 known = operation.describe()
                 if known is None:
@@ -304,7 +304,7 @@ class BucketCall:
         if self.on_device:
             self.record()
         try:
-            self.done = self.recorder.clock()
+            self.done = self.clock()
         except Exception as error:
             self.lose_end(error)
 
@@ -348,7 +348,7 @@ def give_back(calls: Iterable[BucketCall]) -> None:
         if call.events and not call.device_over:
             call.device_over = True
             for event in events_of(call):
-                used[id(event)] = call.recorder.event_pool, call.slot.device, event
+                used[id(event)] = call.pool, call.slot.device, event
     for pool, device, event in used.values():
         pool.give(device, event)
 
@@ -359,21 +359,21 @@ class StepCalls(list[BucketCall]):
     DDP's is there from its first call on, and the drain waits for the others; that of a sharded
     model comes when it ``is_over``.  ``number``: which step of DDP's.  ``size``: how many calls it
     will have, as far as is known.  ``complete``: of one that is over, backward came to its end, and
-    all calls are here.  ``rebuild``: of its buckets.
+    all calls are here.  ``rebuild``: of its buckets.  ``is_lost``: the ring had no room for it.
+    ``bounds``: its calls are looked at when the pass ends (``pass_end.py``), and not timed.
+    ``pass_ends``: false where nothing tells of the end of the pass under way.
     """
 
-    is_lost = False
-    """Whether the ring had no room for it."""
-    bounds = False
-    """Whether its calls are looked at when the pass ends (``pass_end.py``), and not timed."""
-    pass_ends = True
-    """False where nothing tells of the end of the pass under way."""
+    __slots__ = (
+        *("bounds", "complete", "is_lost", "is_over", "number", "pass_ends", "rebuild", "size"),
+    )
 
     def __init__(self, number: int, size: int = 1) -> None:
         super().__init__()
         self.number = number
         self.size = size
-        self.is_over = self.complete = False
+        self.is_over = self.complete = self.is_lost = self.bounds = False
+        self.pass_ends = True
         self.rebuild = 0
 
     def end(self, rebuild: int, *, complete: bool) -> None:

@@ -9,8 +9,11 @@
 A run is the very call that its stamps are written on.  Each object and each function call costs a
 microsecond or two here, since DDP calls a hook with cold caches.  So the usual call, of one
 collective, is written out in one function for the training thread (``StagedHook.launch``) and one
-for the callback (``finish``).  A run that has
-ended holds no tensor.  What the hook raises is put on the record and leaves as a ``HookError``.
+for the callback (``finish``).  The callback runs on the backend's thread, where what the training
+thread used last has to come from the other core: it looks at no more than it must, and what the
+collective is, and whether the bucket's buffer still has its size, was seen when it was issued.  A
+run that has ended holds no tensor.  What the hook raises is put on the record and leaves as a
+``HookError``.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ import torch
 
 from ..records.errors import HookError
 from . import devices, group_hooks
-from .calls import NEVER, NOT_YET, BucketCall, Collective, Round, one_after_another
+from .calls import NEVER, NOT_YET, BucketCall, Round, one_after_another
 from .collectives import Future, Operation
 from .hook_checks import no_future, wrong_result
 from .order import Sequencer, round_group
@@ -63,7 +66,7 @@ class StagedRun(BucketCall):
     bucket: Any
     generator: Any
     yielded: Any
-    recorder: Any
+    clock: Any
 
     def go_on(self, arrived: Future | None) -> Future | Ended:
         """Run a hook of several rounds on; ``arrived``: the future of the round before, if any.
@@ -72,7 +75,7 @@ class StagedRun(BucketCall):
         where only rounds are, or ``Ended``.  Raises ``HookError`` for what the hook or the backend
         raised, and for a wrong result.
         """
-        is_traced = self.recorder is not None
+        is_traced = self.clock is not None
         generator, operation = self.generator, self.yielded
         stage, value = "compress", None
         try:
@@ -103,11 +106,11 @@ class StagedRun(BucketCall):
 
     def end(self, result: Any) -> torch.Tensor:
         """Return what the hook has returned, checked; the call has ended."""
-        wrong = wrong_result(result, self.slot if self.recorder else None)
+        wrong = wrong_result(result, self.slot if self.clock else None)
         if wrong is not None:
             self.fail("compress" if self.yielded is None else "decompress", wrong)
         self.generator = self.state = self.bucket = self.yielded = None
-        if self.recorder is not None:
+        if self.clock is not None:
             self.finished()
         return result  # type: ignore[no-any-return]  # it was checked
 
@@ -115,9 +118,9 @@ class StagedRun(BucketCall):
         """Put a failure on the record, let go of the hook, and raise the error that names it."""
         bucket = self.bucket
         self.generator = self.state = self.bucket = self.yielded = None
-        raise_for(self.name, bucket, self if self.recorder else None, stage, error)
+        raise_for(self.name, bucket, self if self.clock else None, stage, error)
 
-    def finish(  # noqa: PLR0912, PLR0915  # see above
+    def finish(  # noqa: PLR0912  # see above
         self, arrived: Future
     ) -> torch.Tensor:
         """Return the result of a hook whose one operation has arrived: the callback for ``then``.
@@ -125,29 +128,21 @@ class StagedRun(BucketCall):
         ``go_on`` and ``end`` in one.  What it raises fails the backward pass.
         """
         operation = self.yielded
-        recorder = self.recorder
-        if recorder is not None:
-            clock, slot = recorder.clock, self.slot
-            buffer_of = slot.buffer
-            buffer = buffer_of()
-            if self.operation is not None:
-                if self.on_device:
-                    self.record()
-                try:
-                    self.arrived_at = clock()
-                    self.operation = None
-                    usual = slot.usual
-                    if (
-                        usual is not None
-                        and type(operation) is usual.kind
-                        and operation.tensor is buffer
-                        and operation.group is usual.group()
-                    ):
-                        self.collective = usual.collective
-                    else:
-                        self._describe(operation, buffer)
-                except Exception as error:
-                    self.lose_stamps(error)
+        clock = self.clock
+        if clock is not None:
+            if self.on_device:
+                self.record()
+            waits_for: Any = self.operation
+            is_usual = waits_for is not None and waits_for is not operation
+            try:
+                self.arrived_at = clock()
+                self.operation = None
+                if waits_for is operation:
+                    self._describe(operation)
+                else:
+                    self.collective = waits_for
+            except Exception as error:
+                self.lose_stamps(error)
         try:
             value = operation.result(arrived)
         except BaseException as error:
@@ -167,13 +162,13 @@ class StagedRun(BucketCall):
                 "declare it with @staged(multi_round=True)"
             )
             self.fail("decompress", several)
-        if recorder is None:
+        if clock is None:
             if not isinstance(result, torch.Tensor):
                 self.end(result)
             return result  # type: ignore[no-any-return]  # checked
         # Most hooks give the bucket's own tensor back.
-        if result is not buffer or result is None or result.numel() != slot.numel:
-            wrong = wrong_result(result, slot)
+        if not is_usual or result is not operation.tensor:
+            wrong = wrong_result(result, self.slot)
             if wrong is not None:
                 self.fail("decompress", wrong)
         self.generator = self.state = self.bucket = self.yielded = None
@@ -185,24 +180,15 @@ class StagedRun(BucketCall):
             self.lose_end(error)
         return result  # type: ignore[no-any-return]  # checked
 
-    def _describe(self, operation: Operation, buffer: torch.Tensor | None) -> None:
-        """Ask an operation that is not the slot's usual one what it is."""
-        known = operation.describe()
+    def _describe(self, operation: Operation) -> None:
+        """Ask an operation that has arrived, and is not the slot's usual one, what it is."""
+        self.collective = known = operation.describe()
         if known is None:
             self.see_from_outside()
             return
-        self.collective = known
-        kind = type(operation)
-        if kind.describe is Operation.describe and operation.tensor is buffer:
-            self.slot.usual = Usual(kind, weakref.ref(operation.group), known)
-
-
-class Usual(NamedTuple):
-    """An operation on the bucket's own tensor, and what it says of itself each time."""
-
-    kind: type
-    group: weakref.ref[Any]
-    collective: Collective
+        kind, slot = type(operation), self.slot
+        if kind.describe is Operation.describe and operation.tensor is slot.buffer():
+            slot.usual = kind, weakref.ref(operation.group), known
 
 
 def take_turns(run: StagedRun, sequencer: Sequencer) -> Future:
@@ -231,7 +217,7 @@ class _Turn:
 
     def begin(self) -> None:
         """Begin the hook."""
-        if self.run.recorder is not None:
+        if self.run.clock is not None:
             self.run.stamp("started")
         self._go_on(None)
 
@@ -320,8 +306,7 @@ class PlainRun(AwaitedCall):
         if self.on_device:
             self.record()
         try:
-            clock = self.recorder.clock
-            self.done = clock() if at is None else at
+            self.done = self.clock() if at is None else at
         except Exception as error:
             self.lose_end(error)
         return result  # type: ignore[no-any-return]  # checked
@@ -377,11 +362,13 @@ def launch_plain(
         finally:
             if is_watched:
                 group_hooks.returned()
-        if not isinstance(future, torch._C.Future):
-            raise no_future(future)
     except BaseException as error:
         run.fail("hook", error)
-    if run.on_device or not _done(future):
+    try:
+        is_done = _done(future)
+    except TypeError:
+        run.fail("hook", no_future(future))
+    if run.on_device or not is_done:
         if run.is_timed:
             return _then(future, run.finish)
         run.bounded, run.awaited = True, future

@@ -108,7 +108,7 @@ class SeenCollective:
         if run is None:
             return
         try:
-            self.arrived_ns = run.recorder.clock()
+            self.arrived_ns = run.clock()
             if run.operation is self.collective:
                 run.operation = None
             if run.done == NOT_YET:
@@ -214,7 +214,7 @@ class GroupHooks:
             run.in_doubt = UNSIZED
             return
         try:
-            seen = SeenCollective(run, collective, run.recorder.clock())
+            seen = SeenCollective(run, collective, run.clock())
         except Exception as error:  # of a clock
             run.lose_stamps(error)
             return

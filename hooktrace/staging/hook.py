@@ -144,7 +144,7 @@ class StagedHook:
         if isinstance(bucket, tuple):
             raise compiled_reducer(self.__qualname__)
         run = StagedRun.__new__(StagedRun)
-        run.recorder = None  # nothing is stamped
+        run.clock = None  # nothing is stamped
         return self.launch(state, bucket, run)
 
     def launch(self, state: Any, bucket: Any, run: StagedRun) -> Future:
@@ -174,12 +174,11 @@ class StagedHook:
         except BaseException as error:
             run.fail("compress", error)
         run.yielded = operation
-        recorder = run.recorder
-        if recorder is not None:
+        clock = run.clock
+        if clock is not None:
             if run.on_device:
                 run.record()
             try:
-                clock = recorder.clock
                 run.issued_at = clock()
                 run.operation = operation
             except Exception as error:
@@ -188,6 +187,20 @@ class StagedHook:
             future = operation.start()
         except BaseException as error:
             run.fail("wire", error)
+        if clock is not None:
+            # Not left to the callback, which competes for the interpreter lock.
+            slot = run.slot
+            usual = slot.usual
+            if usual is not None and type(operation) is usual[0]:
+                _, group, collective = usual
+                own_buffer, tensor = slot.buffer, operation.tensor
+                if (
+                    tensor is own_buffer()
+                    and operation.group is group()
+                    and tensor.numel() == slot.numel
+                    and run.operation is operation
+                ):
+                    run.operation = collective
         return future.then(run.finish)
 
     def _admit(self, state: Any, bucket: Any) -> bool:

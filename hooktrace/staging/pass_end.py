@@ -64,7 +64,7 @@ class AwaitedCall(BucketCall):
                 return
             self.awaited = None
             try:
-                self.arrived_at = self.recorder.clock() if at is None else at
+                self.arrived_at = self.clock() if at is None else at
             except Exception as failed:
                 self.lose_end(failed)
                 return

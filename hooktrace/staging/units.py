@@ -322,11 +322,12 @@ class ShardedModel:
             call.ready = ready
             call.launched = call.operation = call.collective = call.exposed = None
             call.done = NOT_YET
-            call.recorder = tracer
+            call.clock = tracer.clock
+            call.on_device = False
             call.order = order
             call.bare = bare
             if slot.has_events:
-                call.begin_on_device()
+                call.begin_on_device(tracer.event_pool)
                 if self._waits is not None:
                     self._waits.begins(call, place.unit, place.collective)
                 if bare:
@@ -355,7 +356,7 @@ class ShardedModel:
 
     def expect(self, slot: BucketSlot, ready: int) -> None:
         """Have it known that FSDP is in a collective of its own, as in the last one of a slot."""
-        call = BucketCall(slot, self.state.step, ready, self._sink)
+        call = BucketCall(slot, self.state.step, ready, self._sink.clock)
         call.order = self.state.last_index + 1
         self.state.beside = call
         if slot.collective is not None:

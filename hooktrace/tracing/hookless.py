@@ -176,7 +176,8 @@ class HooklessModel:
             call.ready = call.launched = call.issued_at = ready
             call.collective = None
             call.done = NOT_YET
-            call.recorder = tracer
+            call.clock = tracer.clock
+            call.on_device = False
             call.awaited = call.arrived_by = None
             call.bounded = False
             call.operation = slot.collective

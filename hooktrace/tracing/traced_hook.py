@@ -123,7 +123,7 @@ class TracedHook:
     ) -> Future:
         """Run the hook for one bucket, as DDP does, and record the call."""
         tracer = self._tracer
-        if isinstance(bucket, tuple) or tracer.state is not RECORDING:
+        if tracer.state is not RECORDING:
             return self._call_untraced(state, bucket)
         sampled: SampledCall | None = None
         is_usual = False
@@ -150,9 +150,10 @@ class TracedHook:
                 run.ready = ready
                 run.launched = run.operation = run.collective = None
                 run.done = NOT_YET
-                run.recorder = tracer
+                run.clock = clock
+                run.on_device = False
                 if slot.has_events:
-                    run.begin_on_device()
+                    run.begin_on_device(tracer.event_pool)
                 is_last = slot.is_last
                 if is_last:
                     run.watch_backward()
@@ -165,6 +166,8 @@ class TracedHook:
                         self._look_at_end(slot)
                 slot.last_call = run
         except Exception as error:  # of a clock, a device: this call runs on untraced
+            if isinstance(bucket, tuple):
+                raise compiled_reducer(self.__qualname__) from None
             self._give_up(Loss.of_stamps(error), state, bucket, step if is_usual else -1, None)
             return self._hook(state, bucket)
         if not is_usual:
@@ -218,12 +221,12 @@ class TracedHook:
                     self._plan(state, slot, bucket)
             model = slot.model
             step = model.enter(slot.index)
-            run = slot.last_call = self._run_type(slot, step, ready, tracer, join_dummy)
+            run = slot.last_call = self._run_type(slot, step, ready, self._clock, join_dummy)
             is_sampled = model.sampling is not None and step >= model.sample_step
             if model.sampling is not None and is_sampled:
                 sampled = self._sample(model.sampling, run, state, bucket)
             if slot.has_events:
-                run.begin_on_device()
+                run.begin_on_device(tracer.event_pool)
             if slot.is_last:
                 run.watch_backward()
             if begins or sampled is not None:

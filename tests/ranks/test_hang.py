@@ -59,7 +59,7 @@ class Rank:
 
     def begin(self, index: int) -> BucketCall:
         slot, step = self.model.slots[index], self.model.enter(index)
-        slot.last_call = call = BucketCall(slot, step, self.clock.now_ns, self)
+        slot.last_call = call = BucketCall(slot, step, self.clock.now_ns, self.clock)
         return call
 
     def calls(self) -> list[Any]:

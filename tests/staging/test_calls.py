@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -14,8 +12,8 @@ from tests.fakes import FakeOperation
 
 def test_a_clock_that_fails_ends_a_units_call_too() -> None:
     """All of it is one collective, and its step has the call: nobody is given it."""
-    recorder: Any = SimpleNamespace(clock=mock.Mock(side_effect=OSError("no time")))
-    call = BucketCall(mock.Mock(collective=FakeOperation(4).describe()), 1, 0, recorder)
+    clock = mock.Mock(side_effect=OSError("no time"))
+    call = BucketCall(mock.Mock(collective=FakeOperation(4).describe()), 1, 0, clock)
     call.bare, call.operation = True, call.slot.collective
     call.over()
     assert not call.in_flight
@@ -25,7 +23,7 @@ def test_a_clock_that_fails_ends_a_units_call_too() -> None:
 
 def test_a_pass_ends_once() -> None:
     """Whoever hears of it first stamps it: to look at what has arrived takes time."""
-    call = BucketCall(mock.Mock(), 1, 0, mock.Mock(clock=mock.Mock(side_effect=[5, 9])))
+    call = BucketCall(mock.Mock(), 1, 0, mock.Mock(side_effect=[5, 9]))
     call.backward_end = NOT_YET
     call.backward_over(False)
     call.backward_over(False)

@@ -90,8 +90,8 @@ class Recorder:
 def run(recorder: Any, step: int = 1) -> BucketCall:
     """Return a call of one round that has ended, the last of its backward pass."""
     slot: Any = SimpleNamespace(device=FIRST)
-    call = BucketCall(slot, step, 0, recorder)
-    call.begin_on_device()
+    call = BucketCall(slot, step, 0, recorder.clock)
+    call.begin_on_device(recorder.event_pool)
     call.backward_end = NOT_YET
     call.issued(FakeOperation(wire_bytes=4))
     call.arrived()

@@ -12,10 +12,11 @@ import pytest
 import torch
 
 from hooktrace import HookError, Tracer, staged, trace
+from hooktrace.staging.collectives import Operation
 from hooktrace.staging.driver import run_synchronously
 from hooktrace.staging.order import sequencer_of
 from hooktrace.testing import FakeBucket, FakeClock
-from tests.fakes import FakeOperation, plain
+from tests.fakes import FakeGroup, FakeOperation, plain
 
 
 class FailingClock(FakeClock):
@@ -142,3 +143,44 @@ def test_a_call_that_has_ended_holds_nothing_of_its_hook_s(hook: Callable[..., A
         del bucket
         assert traced._layout.models[0].slots[0].last_call.step == 1
         assert held() is None
+
+
+class _Arrives(Operation):
+    """A collective on the bucket's own buffer, which has arrived at once."""
+
+    kind = "all_reduce"
+    info = FakeGroup()  # type: ignore[assignment]
+
+    def start(self) -> Any:
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        future.set_result(self.tensor)
+        return future
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the yield", "after it"])
+def test_a_buffer_that_the_hook_itself_has_shortened_is_refused(after: bool) -> None:
+    """At the latest before a shorter one is averaged: DDP would take it for the whole bucket."""
+    shortens = [False]
+    group: Any = FakeGroup()
+
+    @staged
+    def shortening(state: Any, bucket: Any) -> Iterator[Any]:
+        buffer = bucket.buffer()
+        if shortens[0] and not after:
+            buffer.resize_(2)
+        yield _Arrives(buffer, group)
+        if shortens[0]:
+            buffer.resize_(2)
+        return buffer
+
+    bucket = FakeBucket([torch.ones(4)], is_last=True)
+    with Tracer(error_every=0, align_clocks=False, interval_s=3600) as tracer:
+        traced = trace(shortening, tracer=tracer)
+        for _ in range(3):
+            traced(None, bucket).wait()
+        assert traced._layout.models[0].slots[0].usual is not None
+        shortens[0] = True
+        if after:
+            traced(None, bucket).wait()
+        with pytest.raises(Exception, match="has 2 elements and the bucket 4"):
+            traced(None, bucket).wait()

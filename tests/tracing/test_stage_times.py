@@ -130,10 +130,10 @@ def test_each_bucket_is_timed_on_its_own_device() -> None:
     devices = [torch.device("cuda", 0), torch.device("cuda", 1), torch.device("cuda", 1)]
     given: list[tuple[torch.device, FakeEvent]] = []
     pool = SimpleNamespace(give=lambda device, event: given.append((device, event)))
-    recorder: Any = SimpleNamespace(event_pool=pool)
     calls: list[Any] = []
     for i, device in enumerate(devices):
-        call: Any = BucketCall(SimpleNamespace(device=device), 0, 50_000 + 5000 * i, recorder)
+        call: Any = BucketCall(SimpleNamespace(device=device), 0, 50_000 + 5000 * i, fake_clock())
+        call.pool = pool
         call.events = [FakeEvent(device), FakeEvent(device)]
         for event, at_ns in zip(call.events, (100 + 7000 * i, 3100 + 7000 * i), strict=True):
             event.at_ns = at_ns

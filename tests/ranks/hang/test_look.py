@@ -139,7 +139,7 @@ def test_a_sharded_model_s_place_is_counted_in_its_step() -> None:
     for index, (name, step, order) in enumerate([("a", 4, 1), ("b", 2, 2), ("c", 4, 0)]):
         unit = Unit(name=name, collective="all_gather", phase="forward")
         made.slots[index] = slot = BucketSlot(made, torch.zeros(1), index, (), unit=unit)
-        slot.last_call = call = BucketCall(slot, step, 0, rank)
+        slot.last_call = call = BucketCall(slot, step, 0, rank.clock)
         call.order = order
         calls.append(call)
     made.step, made.last_index, made.ended = 4, 1, (3, 3)
