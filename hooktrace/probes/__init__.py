@@ -11,7 +11,7 @@ the ring, of which the drain makes an ``ErrorRecord``, a ``SkewRecord`` and anom
           probe.py           clone -> lossless average on a group of its own --+
                              the hook itself ----------------------------------+--> compare.py
                              DDP gets the hook's result when both are there <--+
-        other_sampler.py   in which steps the job's other collectives are seen
+        other_sampler.py   the job's other collectives
         debug_checks.py    finite values, memory held or changed, on every step
     drain
       probe_result.py      ProbeResult -> ErrorRecord, SkewRecord
@@ -22,9 +22,8 @@ the ring, of which the drain makes an ``ErrorRecord``, a ``SkewRecord`` and anom
 The only collectives that hooktrace adds are here: on a checked step, for the checked bucket, an
 all-reduce of its size (of 32 bits an element or more) and an all-gather of 16 kB, which also says
 when this rank had the bucket ready, and a checksum of the result that was checked before: if the
-replicas still agree is known one check later.  Nothing waits: the hook's
-future is passed on when the reference has arrived too.  The result is not touched.
-
-On a device the numbers are made there and copied to the host without waiting, and the reference
-goes over the hook's own group (device_group.py), where all ranks consent to it.
+replicas still agree is known one check later.  Nothing waits: the hook's future is passed on when
+the reference has arrived too.  The result is not touched.  On a device the numbers are made there
+and copied to the host without waiting, and the reference goes over the hook's own group
+(device_group.py), where all ranks consent to it.
 """

@@ -29,7 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..probes.compare import finite_parts, lengths_of
 from ..probes.debug_checks import DebugResult
-from ..probes.other_sampler import OtherSampler
+from ..probes.other_sampler import OtherSampler, close_window
 from ..probes.schedule import OFF, Schedule
 from ..staging import group_hooks
 from ..staging.backward import current_pass, engine_code
@@ -134,7 +134,7 @@ class HooklessModel:
         self._end.detach()  # or it holds this, and the tracer, for as long as the model is there
         hooks = self._group_hooks
         hooks.models = tuple(one for one in hooks.models if one is not self)
-        group_hooks.close_window(self._others)
+        close_window(self._others)
         self._by_place.clear()
         self._slots = []
         self._forget_gradients()

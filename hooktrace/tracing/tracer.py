@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..exporters.base import Exporter, checked, redirected
 from ..exporters.record_file import RecordFileExporter
+from ..probes.other_sampler import close_window
 from ..ranks import native_calls
 from ..ranks.control import FROM_ONE_STEP, Command, CommandResult, Verb, send_command
 from ..records import (
@@ -37,7 +38,6 @@ from ..records import (
 )
 from ..records.errors import AnomalyError, UsageError
 from ..records.summary import ModelSummary, summarize
-from ..staging import group_hooks
 from ..staging.backward import hear_of_finalization, hear_of_scalers
 from ..staging.calls import Clock, clock_anchor
 from ..staging.devices import EventPool
@@ -196,7 +196,7 @@ class Tracer:
             if self.state is not State.CLOSED:
                 self.state = State.RECORDING if on else State.OFF
         if not on:
-            group_hooks.close_window(self)
+            close_window(self)
 
     def losses(self) -> dict[str, int]:
         """Return how many records were lost, by reason: ``hooktrace.records.losses.LOSSES``.
@@ -257,7 +257,7 @@ class Tracer:
         open_tracers.discard(self)
         if first:
             self.models.leave(self.ring)
-            group_hooks.close_window(self)
+            close_window(self)
             process_channel.leave(self)
         timeout_s = self._close_timeout_s if timeout_s is None else timeout_s
         if self._drain.stop(timeout_s):

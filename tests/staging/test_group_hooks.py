@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from hooktrace import Tracer
-from hooktrace.records import OtherCollectives
 from hooktrace.staging import group_hooks
 from hooktrace.staging.calls import NOT_YET, Collective, Round, one_after_another
 from hooktrace.staging.groups import GroupInfo
@@ -49,20 +47,3 @@ BOTH = made("all_gather+all_reduce", 12, 10, 40, "float32+uint8")
 )
 def test_rounds_one_after_another(rounds: list[Round], done: int, apart: list[Round]) -> None:
     assert one_after_another(rounds, done) == tuple(apart)
-
-
-def test_a_window_ends_where_another_model_opens_one_or_with_a_pause() -> None:
-    """Of two models that take turns both are recorded, though each step of both is looked at."""
-    with Tracer() as tracer:
-        tracer.start()
-        for step in range(2):
-            for owner in ("a", "b"):
-                group_hooks.close_window(owner, 10 * step)
-                group_hooks.open_window(owner, tracer, owner, step, 10 * step + (owner == "b"))
-        assert group_hooks.window is not None
-        assert group_hooks.window.owner == "b"
-        tracer.recording = False
-        assert group_hooks.window is None
-        seen = tracer.records(OtherCollectives)
-    found = [(one.model, one.step, one.time_ns, one.until_ns) for one in seen]
-    assert found == [("a", 0, 0, 1), ("b", 0, 1, 10), ("a", 1, 10, 11)]
