@@ -7,7 +7,7 @@
     tracing/options.py    TRACER, ... --> exporters.md, with Tracer's docstring
     docs/benchmarks.json  what make bench has measured --> benchmarks.md
     commands/line.py      the options --> command-line.md
-    analysis/run/tables   TABLES      --> data-frames.md
+    analysis/run/tables   TABLES      --> data-frames.md, with the docstrings of Run's tables
     docs/frameworks.json  what tests have shown --> frameworks.md
 
 A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``; what is around it is
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from typing import Any
 import typer
 
 from hooktrace.__main__ import main as command_line
+from hooktrace.analysis.frames import Run
+from hooktrace.analysis.run.rows import Column
 from hooktrace.analysis.run.tables import TABLES
 from hooktrace.records.anomalies import ANOMALIES, AnomalyKind
 from hooktrace.records.hang import HANGS, HangKind
@@ -113,14 +116,31 @@ def _settings() -> str:
 
 
 def _frames() -> str:
-    parts = []
+    by_row = [columns for columns, _ in TABLES.values() if "step" in {c.name for c in columns}]
+    uses = Counter(_frame_row(column) for columns in by_row for column in columns)
+    names = Counter(column.name for columns in by_row for column in columns)
+    shared = {
+        _frame_row(column): column.name
+        for columns in by_row
+        for column in columns
+        if 1 < names[column.name] == uses[_frame_row(column)]
+    }
+    parts = ["\n".join(["## Shared columns", "", *_FRAME_HEAD, *shared])]
     for name, (columns, _) in TABLES.items():
-        rows = (
-            f"| `{c.name}` | `{c.dtype}` | {c.what.replace('|', chr(92) + '|')} |" for c in columns
-        )
-        head = [f"## `run.{name}`", "", "| column | dtype | what it is |", "| --- | --- | --- |"]
-        parts.append("\n".join([*head, *rows]))
+        rows = {_frame_row(column): column.name for column in columns}
+        others = ", ".join(f"`{shared[row]}`" for row in rows if row in shared)
+        head = [f"## `run.{name}`", "", getattr(Run, name).__doc__ or ""]
+        head += [f"Shared columns: {others}."] if others else []
+        own = [row for row in rows if row not in shared]
+        parts.append("\n".join([*head, "", *_FRAME_HEAD, *own]))
     return "\n\n".join(parts)
+
+
+_FRAME_HEAD = ("| column | dtype | what it is |", "| --- | --- | --- |")
+
+
+def _frame_row(column: Column) -> str:
+    return f"| `{column.name}` | `{column.dtype}` | {column.what.replace('|', chr(92) + '|')} |"
 
 
 def _metrics() -> str:
