@@ -164,7 +164,8 @@ class OtherSampler(Part):
         close_window(self, ready_ns)
         self.next_step = self._schedule.next_after(step)
         if self._schedule.turn(step) is not None:
-            if group_hooks.window is not None:  # another model's
-                group_hooks.window.end(ready_ns)
-            group_hooks.window = Window(self, tracer, model, step, ready_ns)
+            opened = Window(self, tracer, model, step, ready_ns)
+            before, group_hooks.window = group_hooks.window, opened
+            if before is not None:  # another model's
+                before.end(ready_ns)
             self.next_step = step + 1

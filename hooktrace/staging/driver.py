@@ -56,16 +56,18 @@ class StagedRun(BucketCall):
     """A call of a staged hook: its driver, and its stamps, unless it has no recorder.
 
     ``name``: of the hook.  ``state``, ``bucket``: what it was called with.  ``yielded``: the
-    operation that its generator has yielded last.
+    operation that its generator has yielded last.  ``own``: the bucket's buffer, where that is
+    what was communicated, and has its size.
     """
 
-    __slots__ = ("bucket", "generator", "name", "state", "yielded")
+    __slots__ = ("bucket", "generator", "name", "own", "state", "yielded")
 
     name: str
     state: Any
     bucket: Any
     generator: Any
     yielded: Any
+    own: torch.Tensor | None
     clock: Any
 
     def go_on(self, arrived: Future | None) -> Future | Ended:
@@ -106,7 +108,7 @@ class StagedRun(BucketCall):
 
     def end(self, result: Any) -> torch.Tensor:
         """Return what the hook has returned, checked; the call has ended."""
-        wrong = wrong_result(result, self.slot if self.clock else None)
+        wrong = wrong_result(result, self.slot if self.clock is not None else None)
         if wrong is not None:
             self.fail("compress" if self.yielded is None else "decompress", wrong)
         self.generator = self.state = self.bucket = self.yielded = None
@@ -117,8 +119,8 @@ class StagedRun(BucketCall):
     def fail(self, stage: str, error: BaseException) -> NoReturn:
         """Put a failure on the record, let go of the hook, and raise the error that names it."""
         bucket = self.bucket
-        self.generator = self.state = self.bucket = self.yielded = None
-        raise_for(self.name, bucket, self if self.clock else None, stage, error)
+        self.generator = self.state = self.bucket = self.yielded = self.own = None
+        raise_for(self.name, bucket, self if self.clock is not None else None, stage, error)
 
     def finish(  # noqa: PLR0912  # see above
         self, arrived: Future
@@ -133,7 +135,6 @@ class StagedRun(BucketCall):
             if self.on_device:
                 self.record()
             waits_for: Any = self.operation
-            is_usual = waits_for is not None and waits_for is not operation
             try:
                 self.arrived_at = clock()
                 self.operation = None
@@ -167,11 +168,13 @@ class StagedRun(BucketCall):
                 self.end(result)
             return result  # type: ignore[no-any-return]  # checked
         # Most hooks give the bucket's own tensor back.
-        if not is_usual or result is not operation.tensor:
-            wrong = wrong_result(result, self.slot)
-            if wrong is not None:
-                self.fail("decompress", wrong)
-        self.generator = self.state = self.bucket = self.yielded = None
+        if result is not self.own or result is None:
+            slot = self.slot
+            if result is not slot.buffer() or result is None or result.numel() != slot.numel:
+                wrong = wrong_result(result, slot)
+                if wrong is not None:
+                    self.fail("decompress", wrong)
+        self.generator = self.state = self.bucket = self.yielded = self.own = None
         if self.on_device:
             self.record()
         try:
@@ -365,6 +368,8 @@ def launch_plain(
     except BaseException as error:
         run.fail("hook", error)
     try:
+        if future is None:  # which torch takes for a future, and crashes
+            raise TypeError  # as torch does for anything else
         is_done = _done(future)
     except TypeError:
         run.fail("hook", no_future(future))

@@ -147,7 +147,9 @@ class StagedHook:
         run.clock = None  # nothing is stamped
         return self.launch(state, bucket, run)
 
-    def launch(self, state: Any, bucket: Any, run: StagedRun) -> Future:
+    def launch(  # noqa: PLR0912  # see the driver
+        self, state: Any, bucket: Any, run: StagedRun
+    ) -> Future:
         """Run the hook, driven by ``run``; returns a future of the flat result.
 
         Raises ``HookError`` when the hook fails before its first collective is under way.
@@ -156,7 +158,7 @@ class StagedHook:
         run.name = self.__qualname__
         run.state = state
         run.bucket = bucket
-        run.yielded = None
+        run.yielded = run.own = None
         multi_round = self.multi_round
         if self._guarded:
             try:
@@ -189,18 +191,21 @@ class StagedHook:
             run.fail("wire", error)
         if clock is not None:
             # Not left to the callback, which competes for the interpreter lock.
-            slot = run.slot
-            usual = slot.usual
-            if usual is not None and type(operation) is usual[0]:
-                _, group, collective = usual
-                own_buffer, tensor = slot.buffer, operation.tensor
-                if (
-                    tensor is own_buffer()
-                    and operation.group is group()
-                    and tensor.numel() == slot.numel
-                    and run.operation is operation
-                ):
-                    run.operation = collective
+            try:
+                slot = run.slot
+                usual = slot.usual
+                if usual is not None and type(operation) is usual[0]:
+                    _, group, collective = usual
+                    buffer_of, tensor = slot.buffer, operation.tensor
+                    if (
+                        tensor is buffer_of()
+                        and operation.group is group()
+                        and tensor.numel() == slot.numel
+                        and run.operation is operation
+                    ):
+                        run.operation, run.own = collective, tensor
+            except Exception as error:  # of an operation of the user's own
+                run.lose_stamps(error)
         return future.then(run.finish)
 
     def _admit(self, state: Any, bucket: Any) -> bool:

@@ -123,7 +123,7 @@ class TracedHook:
     ) -> Future:
         """Run the hook for one bucket, as DDP does, and record the call."""
         tracer = self._tracer
-        if tracer.state is not RECORDING:
+        if isinstance(bucket, tuple) or tracer.state is not RECORDING:
             return self._call_untraced(state, bucket)
         sampled: SampledCall | None = None
         is_usual = False
@@ -166,8 +166,6 @@ class TracedHook:
                         self._look_at_end(slot)
                 slot.last_call = run
         except Exception as error:  # of a clock, a device: this call runs on untraced
-            if isinstance(bucket, tuple):
-                raise compiled_reducer(self.__qualname__) from None
             self._give_up(Loss.of_stamps(error), state, bucket, step if is_usual else -1, None)
             return self._hook(state, bucket)
         if not is_usual:

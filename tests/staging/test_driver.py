@@ -184,3 +184,47 @@ def test_a_buffer_that_the_hook_itself_has_shortened_is_refused(after: bool) -> 
             traced(None, bucket).wait()
         with pytest.raises(Exception, match="has 2 elements and the bucket 4"):
             traced(None, bucket).wait()
+
+
+class _Rebinds(_Arrives):
+    """Has another tensor once it has arrived, or none once it was issued."""
+
+    how = ""
+
+    def start(self) -> Any:
+        future = super().start()
+        if self.how == "has none":
+            del self.tensor
+        return future
+
+    def result(self, future: Any) -> Any:
+        if self.how == "other":
+            self.tensor = self.tensor.long()
+        return self.tensor if self.how != "has none" else future.value()
+
+
+@pytest.mark.parametrize("how", ["other", "has none"])
+def test_an_operation_is_seen_as_it_was_issued(how: str) -> None:
+    """What it makes of its tensor later is no bucket's buffer; one without harms no training."""
+    group: Any = FakeGroup()
+
+    @staged
+    def rebinding(state: Any, bucket: Any) -> Iterator[Any]:
+        operation = _Rebinds(bucket.buffer(), group)
+        operation.how = now[0]
+        return (yield operation)
+
+    now = [""]
+    bucket = FakeBucket([torch.ones(4)], is_last=True)
+    with Tracer(error_every=0, align_clocks=False, interval_s=3600) as tracer:
+        traced = trace(rebinding, tracer=tracer)
+        for _ in range(2):
+            traced(None, bucket).wait()
+        now[0] = how
+        if how == "other":
+            with pytest.raises(Exception, match="is int64 and the gradients are float32"):
+                traced(None, bucket).wait()
+            return
+        assert traced(None, bucket).wait() is bucket.buffer()
+        tracer.flush()
+        assert tracer.losses() == {"stamp_failed": 1}

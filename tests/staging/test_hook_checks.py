@@ -38,9 +38,7 @@ def test_a_model_is_refused_by_its_parameter() -> None:
 
 
 NUMEL = 20
-DENSE: Any = SimpleNamespace(
-    buffer=lambda: None, torch_dtype=torch.float32, dtype="float32", numel=NUMEL, is_dense=True
-)
+DENSE: Any = SimpleNamespace(torch_dtype=torch.float32, dtype="float32", numel=NUMEL, is_dense=True)
 DENSE.device = torch.device("cpu")
 SPARSE: Any = SimpleNamespace(**{**vars(DENSE), "is_dense": False})
 
