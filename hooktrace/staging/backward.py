@@ -12,10 +12,10 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.autograd.graph
@@ -24,6 +24,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import CheckpointFunction
 
 from ..records.errors import HookError
+
+T = TypeVar("T")
 
 graph_task_id: Callable[[], int] | None = getattr(torch._C, "_current_graph_task_id", None)
 """Names the backward pass of this thread, -1 where there is none; ``None``: torch does not tell."""
@@ -88,14 +90,19 @@ class _Pass:
         # Hooks may still come, from other callbacks: under a static graph all of the first pass do.
         _passes.pop(self.task, None)
         watching, self.watching = self.watching, []
-        errors = []
-        for over in watching:
-            try:
-                over(failed)
-            except HookError as error:
-                errors.append(error)
-        if errors:
-            raise errors[0]
+        call_all(watching, failed)
+
+
+def call_all(functions: Iterable[Callable[[T], object]], argument: T) -> None:
+    """Call each function; the first ``HookError`` is raised when all were called."""
+    errors = []
+    for function in functions:
+        try:
+            function(argument)
+        except HookError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 # Not a ``WeakValueDictionary``, which is written in Python: 2.8 µs a step in place of 5.2.

@@ -15,15 +15,13 @@ arrived by the end of the pass count as no later than the last one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from ..records.bucket import ALL_TIMED, TIMED_ONE_IN
-from ..records.errors import HookError
-from .backward import waits_later, watch
+from .backward import call_all, waits_later, watch
 from .calls import NEVER, NOT_YET, BucketCall, StepCalls
 from .job import new_lock
 
@@ -132,12 +130,12 @@ def look_again(calls: StepCalls) -> None:
 
 def _end_pass(calls: StepCalls, failed: bool) -> None:
     """The pass has nothing left to compute: see what has arrived; DDP waits for the rest."""
-    last = calls[-1]
+    last, awaited = calls[-1], cast("list[AwaitedCall]", calls)
     if not last.slot.is_last:  # the step may go on in another pass
         calls.bounds = calls.pass_ends = False
         if not failed:
             watch(partial(_waited, calls))
-        _each(calls, lambda call: call.look(NEVER if failed else None))
+        call_all([call.look for call in awaited], NEVER if failed else None)
         return
     waits = not failed and not waits_later(last.slot.model.ddp)
     if last.backward_end == NOT_YET:
@@ -145,22 +143,11 @@ def _end_pass(calls: StepCalls, failed: bool) -> None:
     if waits:
         watch(partial(_waited, calls))
     end = NEVER if failed else last.backward_end
-    _each([call for call in calls if call.bounded], lambda call: call.look(end))
+    call_all([call.look for call in awaited if call.bounded], end)
 
 
 def _waited(calls: StepCalls, failed: bool) -> None:
     """DDP has waited for the calls of a pass, or raised."""
-    left = [call for call in calls if call.done == NOT_YET or call.error is not None]
-    _each(left, lambda call: call.waited_for(failed))
-
-
-def _each(calls: list[BucketCall], do: Callable[[AwaitedCall], None]) -> None:
-    """Do something with each call; the first ``HookError`` is raised when all have had it."""
-    errors = []
-    for call in cast("list[AwaitedCall]", calls):
-        try:
-            do(call)
-        except HookError as error:
-            errors.append(error)
-    if errors:
-        raise errors[0]
+    awaited = cast("list[AwaitedCall]", calls)
+    left = [call for call in awaited if call.done == NOT_YET or call.error is not None]
+    call_all([call.waited_for for call in left], failed)
