@@ -27,8 +27,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.algorithms.join
-import torch.nn.parallel.distributed
 
 from .calls import NOT_YET, Collective, joined, new_tuple
 from .groups import GroupInfo, group_info, known_groups

@@ -6,7 +6,6 @@ later one at the same address.
 
 from __future__ import annotations
 
-import itertools
 import weakref
 from collections.abc import Collection
 from contextlib import suppress
@@ -39,16 +38,13 @@ class GroupInfo:
     """What is known of one process group on one kind of device.
 
     ``workers``: how many collectives its ``backend`` executes at once, first in first out, or 0
-    where that is unknown.  ``key`` names it in the drain.
+    where that is unknown.
     """
-
-    _keys = itertools.count()
 
     def __init__(self, group: dist.ProcessGroup, device_type: str) -> None:
         self._ref = weakref.ref(group)
         self.device_type = device_type
         self.size: int = group.size()
-        self.key = next(self._keys)
         self.backend, self.workers = "unknown", 0
         with suppress(Exception):  # of private attributes: the queue is then unknown, no more
             backend: Any = group._get_backend(torch.device(device_type))

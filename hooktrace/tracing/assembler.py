@@ -17,7 +17,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING
 
 from ..probes.diagnosis import Diagnosis
@@ -216,15 +216,13 @@ class Assembler:
         self._queues.add(own)
         end_ns = max([call.done for call in calls])
         for line in (self._waiting, self._open):
-            for other in takewhile(lambda step: step[0].ready < end_ns, line):
-                with suppress(Exception):  # it is that step which it costs
-                    self._learn_queue(other, end_ns)
-
-    def _learn_queue(self, calls: StepCalls, end_ns: int) -> None:
-        for call in calls if calls[0].slot.unit is None else ():
-            is_known = call.has_ended and call.done != NEVER and call.ready < end_ns
-            if is_known and call.events is None and not call.bounded:
-                self._queues.add(collectives_of(call))
+            begun = takewhile(lambda step: step[0].ready < end_ns, line)
+            for call in chain.from_iterable(begun):
+                is_known = call.has_ended and call.done != NEVER and call.ready < end_ns
+                is_timed = call.slot.unit is None and call.events is None and not call.bounded
+                if is_known and is_timed:
+                    with suppress(Exception):  # it is that call's step which it costs
+                        self._queues.add(collectives_of(call))
 
     def _tell_found(self, of: tuple[str, int]) -> None:
         for anomaly in self._found.pop(of, ()):

@@ -326,7 +326,7 @@ def has_buckets(ddp: DistributedDataParallel) -> bool:
     return not getattr(ddp, "_use_python_reducer", False)
 
 
-_models: weakref.WeakKeyDictionary[Any, HooklessModel] = weakref.WeakKeyDictionary()
+models: weakref.WeakKeyDictionary[Any, HooklessModel] = weakref.WeakKeyDictionary()
 """By DDP model: what records it."""
 
 
@@ -350,20 +350,12 @@ def can_watch(ddp: DistributedDataParallel, tracer: Tracer) -> bool:
     )
 
 
-def watch_model(
-    ddp: DistributedDataParallel, tracer: Tracer, layout: LayoutTracker, notices: HookNotices
-) -> None:
-    """Record what DDP sends for a model from here on, in the place of what recorded it before."""
-    leave(ddp)
-    _models[ddp] = HooklessModel(ddp, tracer, layout, notices)
-
-
 def leave(ddp: DistributedDataParallel) -> None:
     """Record nothing more of a model here: a hook takes its buckets."""
-    if ddp in _models:
-        _models.pop(ddp).leave()
+    if ddp in models:
+        models.pop(ddp).leave()
 
 
 def is_watched(ddp: DistributedDataParallel) -> bool:
     """Return whether a model is traced without a hook."""
-    return ddp in _models
+    return ddp in models

@@ -28,6 +28,7 @@ import torch
 from ..records.intervals import fifo_starts
 from ..records.last_used import LastUsed
 from ..staging.calls import NEVER, NOT_YET, BucketCall, Round, events_of
+from ..staging.groups import GroupInfo
 
 
 def exposed_of(spans: Sequence[tuple[int, int]], wait: int) -> list[int]:
@@ -182,14 +183,14 @@ class QueueModel:
     """Starts on each backend, over the collectives of all models that use it."""
 
     def __init__(self) -> None:
-        self._seen: LastUsed[int, list[tuple[int, int, int]]] = LastUsed(list)
+        self._seen: LastUsed[GroupInfo, list[tuple[int, int, int]]] = LastUsed(list)
         """By backend: when each collective's worker was free, its issue and its arrival, sorted."""
 
     def add(self, collectives: Iterable[Round]) -> None:
         """Learn of a call's collectives, before the starts of any that they may have held up."""
         for one in collectives:
             if one.collective.group.workers:
-                seen = self._seen.of(one.collective.group.key)
+                seen = self._seen.of(one.collective.group)
                 span = one.freed_ns, one.issued_ns, one.arrived_ns
                 place = bisect_left(seen, span)
                 # It may be known from an earlier step's end.
@@ -200,10 +201,10 @@ class QueueModel:
 
     def derive_starts(self, collectives: Iterable[Round]) -> None:
         """Set the starts of some noted collectives."""
-        by_backend: defaultdict[int, list[Round]] = defaultdict(list)
+        by_backend: defaultdict[GroupInfo, list[Round]] = defaultdict(list)
         for one in collectives:
             if one.collective.group.workers:
-                by_backend[one.collective.group.key].append(one)
+                by_backend[one.collective.group].append(one)
         for queue, queued in by_backend.items():
             own = [(one.issued_ns, one.arrived_ns, one.freed_ns) for one in queued]
             first = min([issued for issued, _, _ in own])
@@ -213,7 +214,7 @@ class QueueModel:
                 {*own, *((issued, arrived, freed) for freed, issued, arrived in later)}
             )
             launches, dones, freed = zip(*relevant, strict=True)
-            starts = fifo_starts(launches, dones, queued[0].collective.group.workers, freed=freed)
+            starts = fifo_starts(launches, dones, queue.workers, freed=freed)
             start_of = dict(zip(relevant, starts, strict=True))
             for one, span in zip(queued, own, strict=True):
                 one.start_ns = start_of[span]

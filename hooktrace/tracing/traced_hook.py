@@ -50,6 +50,7 @@ from ..staging.pass_end import is_timed, look_again, look_at_end
 from ..staging.ring import ALARMED, RECORDING, Loss, State
 from ..staging.slots import BucketSlot, LayoutTracker
 from . import hookless
+from .hookless import HooklessModel
 from .tracer import Tracer, default_tracer
 
 logger = logging.getLogger("hooktrace")
@@ -116,7 +117,8 @@ class TracedHook:
     def record_without(self, ddp: DistributedDataParallel) -> None:
         """Record what DDP itself sends for a model, on which the hook is not registered."""
         self.learn(ddp)
-        hookless.watch_model(ddp, self._tracer, self._layout, self.notices)
+        hookless.leave(ddp)
+        hookless.models[ddp] = HooklessModel(ddp, self._tracer, self._layout, self.notices)
 
     def __call__(  # noqa: PLR0912, PLR0915  # a function that is called costs a microsecond here
         self, state: Any, bucket: Any

@@ -401,9 +401,7 @@ class TracedModels:
 
     def leave(self, ring: Ring) -> None:
         """End what is under way: steps of sharded models, and sampling, as the other ranks hear."""
-        with self._lock:
-            assignments = list(self._assignments)
-        for layout in assignments:
+        for layout in self._layouts():
             if isinstance(layout, ShardedModel):
                 layout.leave()
         for model in self.all():
@@ -420,9 +418,11 @@ class TracedModels:
 
     def all(self) -> list[ModelState]:
         """Return the models whose hooks are alive."""
+        return [model for layout in self._layouts() for model in layout.models]
+
+    def _layouts(self) -> list[LayoutTracker | ShardedModel]:
         with self._lock:
-            assignments = list(self._assignments)
-        return [model for layout in assignments for model in layout.models]
+            return list(self._assignments)
 
 
 open_tracers: set[Tracer] = set()
