@@ -16,8 +16,8 @@ from accelerate.utils import DDPCommunicationHookType as Type
 from accelerate.utils import DistributedDataParallelKwargs
 
 from .. import hooks
+from ..staging.hook import Hook
 from ..tracing.trace import instrument
-from ..tracing.traced_hook import Hook
 from ..tracing.tracer import Tracer
 from .checkpoints import gathered, restore
 

@@ -13,7 +13,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import (
 )
 
 from ..staging.groups import group_info
-from ..tracing.traced_hook import Hook
+from ..staging.hook import Hook
 
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel

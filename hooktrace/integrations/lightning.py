@@ -14,8 +14,9 @@ from typing import Any
 from lightning.pytorch import Callback
 from torch.nn.parallel import DistributedDataParallel
 
+from ..staging.hook import Hook
 from ..tracing.trace import instrument
-from ..tracing.traced_hook import Hook, TracedHook
+from ..tracing.traced_hook import TracedHook
 from ..tracing.tracer import Tracer, default_tracer
 from .checkpoints import gathered, restore
 

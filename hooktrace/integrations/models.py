@@ -25,12 +25,12 @@ from torch.nn.parallel import DistributedDataParallel
 from .. import hooks
 from ..hooks.catalogue import candidates
 from ..records.errors import HookError
-from ..staging.hook import StagedHook
+from ..staging.hook import Hook, StagedHook
 from ..tracing import hookless
 from ..tracing.ddp_average import DDPAverage, ddp_allreduce
 from ..tracing.options import HOOK
 from ..tracing.trace import instrument, trace
-from ..tracing.traced_hook import Hook, TracedHook
+from ..tracing.traced_hook import TracedHook
 from ..tracing.tracer import default_tracer
 from . import ending
 from .failing_hooks import failure

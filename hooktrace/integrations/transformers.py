@@ -14,8 +14,9 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 
+from ..staging.hook import Hook
 from ..tracing.trace import instrument
-from ..tracing.traced_hook import Hook, TracedHook
+from ..tracing.traced_hook import TracedHook
 from ..tracing.tracer import Tracer, default_tracer
 from .trackers import numbers_of
 

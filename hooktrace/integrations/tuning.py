@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
 
     from ..records import Batch
-    from ..tracing.traced_hook import Hook
+    from ..staging.hook import Hook
     from ..tracing.tracer import Tracer
 
 WHERE = "_HOOKTRACE_TUNE_WHERE"

@@ -32,6 +32,7 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 
 def accelerator() -> torch.device | None:
@@ -239,36 +240,29 @@ def _tensors(values: Iterable[Any], depth: int, seen: set[int]) -> list[torch.Te
         below: list[Any] = []
         for value in level:
             what: type = type(value)
-            kind = _kind(what)
-            if kind == _LEAVE or id(value) in seen:
+            kind = _kind_of(what)
+            if kind is None or id(value) in seen:
                 continue
             seen.add(id(value))
-            if kind == _TENSOR:
+            if kind is Tensor:
                 if value.layout is _SPARSE:
                     found += value._indices(), value._values()
                 else:
                     found.append(value)
-            elif kind == _GENERATOR:
-                # One that another one goes through is as deep as its own caller.
-                found += _tensors(gc.get_referents(value), _DEPTH - 1, seen)
-            elif kind == _FUNCTION:
-                below += value.__closure__ or ()
-            else:
+            elif kind is object:
                 below += gc.get_referents(value)
+            elif kind is FunctionType:
+                below += value.__closure__ or ()
+            else:  # a generator that another one goes through is as deep as its own caller
+                found += _tensors(gc.get_referents(value), _DEPTH - 1, seen)
         level, depth = below, depth - 1
     return found
 
 
-_LEAVE, _TENSOR, _GENERATOR, _FUNCTION, _LOOK_INTO = range(5)
-"""What is done with an object on the way to the tensors."""
-
-
 @functools.lru_cache(maxsize=1024)  # programs make types while they run
-def _kind(kind: type) -> int:
-    if issubclass(kind, _LEFT_ALONE):
-        return _LEAVE
-    if issubclass(kind, torch.Tensor):
-        return _TENSOR
-    if issubclass(kind, GeneratorType):
-        return _GENERATOR
-    return _FUNCTION if issubclass(kind, FunctionType) else _LOOK_INTO
+def _kind_of(what: type) -> type | None:
+    """Return as which type of object one is looked into; ``None``: it is left alone."""
+    if issubclass(what, _LEFT_ALONE):
+        return None
+    kinds = (Tensor, GeneratorType, FunctionType)
+    return next((kind for kind in kinds if issubclass(what, kind)), object)

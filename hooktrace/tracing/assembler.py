@@ -88,10 +88,8 @@ _WARMUP_STEPS = 2
 counts from the third step on; so does a sharded model."""
 
 _KEPT = 4096
-"""Errors whose steps have not come, and anomalies that were told already."""
-
-_MOST_AWAITED = 4096
-"""Results that have not come to the host; of more, the oldest are given up."""
+"""Results that have not come to the host, errors whose steps have not, and anomalies that were told
+already; of more, the oldest are given up."""
 
 _WAITING_STEPS = 64
 """Steps whose backward goes on, or whose device is not there; of more, the oldest goes without."""
@@ -236,7 +234,7 @@ class Assembler:
     def add_result(self, result: Found) -> None:
         """Take what a probe or check has found; it is read once it has come to the host."""
         self._awaited.append(result)
-        if len(self._awaited) > _MOST_AWAITED:
+        if len(self._awaited) > _KEPT:
             self._give_up_oldest()
         self._read_arrived()
 

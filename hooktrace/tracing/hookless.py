@@ -230,7 +230,7 @@ class HooklessModel:
             if (slot.numel, slot.torch_dtype) == (tensor.numel(), tensor.dtype):
                 return slot
         elif args.name == group_hooks.ALL_REDUCE and current_pass() != -1:
-            self._notices.called_untraced()  # of a compiled pass, it may be DDP's
+            self._notices.untraced += 1  # of a compiled pass, it may be DDP's
         return None
 
     def _meet(self, tensor: torch.Tensor) -> BucketSlot | None:
@@ -246,7 +246,7 @@ class HooklessModel:
             if not self._is_lazy:
                 self._by_place[tensor.data_ptr()] = slot
             return slot
-        self._notices.called_untraced()
+        self._notices.untraced += 1
         return None
 
     def _next(self) -> BucketSlot:

@@ -9,11 +9,11 @@ from typing import Any, Literal
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ..staging.hook import StagedHook
+from ..staging.hook import Hook, StagedHook
 from ..staging.hook_checks import compiled_reducer
 from . import hookless
 from .ddp_average import DDPAverage, ddp_allreduce
-from .traced_hook import Hook, TracedHook
+from .traced_hook import TracedHook
 from .tracer import Tracer, default_tracer
 
 logger = logging.getLogger("hooktrace")

@@ -43,7 +43,7 @@ from ..staging.collectives import Future
 from ..staging.devices import refuse_captured_stream
 from ..staging.driver import PlainRun, StagedRun, launch_plain
 from ..staging.groups import group_of, known_groups
-from ..staging.hook import HOOK_SIGNATURE, StagedHook, hook_name
+from ..staging.hook import HOOK_SIGNATURE, Hook, StagedHook, hook_name
 from ..staging.hook_checks import compiled_reducer
 from ..staging.job import current_rank
 from ..staging.pass_end import is_timed, look_again, look_at_end
@@ -54,8 +54,6 @@ from .hookless import HooklessModel
 from .tracer import Tracer, default_tracer
 
 logger = logging.getLogger("hooktrace")
-
-Hook = Callable[..., Any]
 
 
 class TracedHook:
@@ -257,7 +255,7 @@ class TracedHook:
             raise compiled_reducer(self.__qualname__)
         if tracer.state is ALARMED:
             tracer.raise_alarm()
-        self.notices.called_untraced()
+        self.notices.untraced += 1
         if tracer.state is not State.CLOSED:
             try:
                 self._count(state, bucket)
@@ -280,7 +278,7 @@ class TracedHook:
     ) -> None:
         """Let go of a call that could not be stamped; ``step``: -1 where it is not counted yet."""
         self._tracer.push(failure)
-        self.notices.called_untraced()
+        self.notices.untraced += 1
         with suppress(Exception):  # it may be this that failed
             if sampled is not None:
                 sampled.abandon(failure.why)
@@ -397,7 +395,8 @@ class HookNotices:
     def __init__(self, tracer: Tracer, layout: LayoutTracker) -> None:
         self._tracer = tracer
         self._layout = layout
-        self._untraced = 0
+        self.untraced = 0
+        """Calls that DDP made of the hook, and that are not recorded."""
         self._watching: list[torch.utils.hooks.RemovableHandle] = []
 
     def watch(self, ddp: DistributedDataParallel) -> None:
@@ -411,13 +410,9 @@ class HookNotices:
         while self._watching:
             self._watching.pop().remove()
 
-    def called_untraced(self) -> None:
-        """Take note that DDP called the hook, though the call is not recorded."""
-        self._untraced += 1
-
     def count_steps(self) -> int:
         """Return a number that changes when the hook is called in a backward pass."""
-        return self._untraced + sum(model.position[0] + 1 for model in self._layout.models)
+        return self.untraced + sum(model.position[0] + 1 for model in self._layout.models)
 
     def note(self, kind: str, what: str) -> None:
         """Record an anomaly: ``what`` the hook does, or is not called to do."""

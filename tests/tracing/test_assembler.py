@@ -103,7 +103,7 @@ class Result:
 
 def test_results_come_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that has not come holds back those after it; of too many, the oldest go."""
-    monkeypatch.setattr(module, "_MOST_AWAITED", 4)
+    monkeypatch.setattr(module, "_KEPT", 4)
     found: list[Any] = [Result() for _ in range(5)]
     assembler = Assembler(LossLedger(dict))
     found[0].come = found[2].come = True
