@@ -21,15 +21,12 @@ logger = logging.getLogger("hooktrace")
 _INNER = ("_orig_mod", "_forward_module")
 """Where torch.compile and Fabric keep the module that they wrap."""
 
-_SHARDED = {
+_FIXES = {
     "FSDP1": (
         "a model of FSDP1 calls no DDP hook, and shows its collectives to nobody; shard it with "
         "torch.distributed.fsdp.fully_shard and use hooktrace.fsdp.trace(model)"
     ),
     "FSDP2": "a sharded model calls no DDP hook; use hooktrace.fsdp.trace(model)",
-}
-
-_FIXES = {
     "DDP": "replicate() makes a DDP model late; use DistributedDataParallel in its place",
     "DataParallel": "it sends no gradients between processes; use DistributedDataParallel",
     "Accelerator": (
@@ -44,7 +41,7 @@ _FIXES = {
     "DeepSpeedEngine": "DeepSpeed communicates without DDP's hooks",
     "Module": "wrap it first: instrument(DistributedDataParallel(model), hook)",
 }
-"""By the name of a class, or of one that it inherits from; the first that fits."""
+"""By what has sharded the model, or the name of a class that it is of; the first that fits."""
 
 
 def _layers(model: Any) -> list[Any]:
@@ -87,10 +84,8 @@ def _kinds(model: Any) -> list[str]:
 
 
 def _refusal(given: Any, found: Any) -> str:
-    names = _kinds(found)
+    names = [sharding_of(found), *_kinds(found)]
     fix = next((text for name, text in _FIXES.items() if name in names), "")
-    if (sharding := sharding_of(found)) is not None:
-        fix = _SHARDED[sharding]
     what = f"cannot instrument a {type(given).__name__}"
     if found is not given:
         what += f", which holds a {type(found).__name__}"
