@@ -1,13 +1,12 @@
 """Real gloo ranks for tests: one launched group a world size runs the scenarios of all tests.
 
-    @on(2) def test(rank), or two.run(scenario) in a test
-        --> Ranks, which keep results --> Group --forks.py--> worker.py, a rank
+    @on(2) def test(rank) --> Ranks --> Group --forks.py--> worker.py, a rank
         <------ each rank's result, over a Unix socket <------
 
 A scenario is a function of the rank in one of this folder's modules: a test that every rank runs
 (``on``), or what a test asks the results of.  A group serves all of them, each under a deadline of
-its own.  One that raises, hangs or ends its process fails the tests that ask for it, and them
-alone: its group is killed with all processes, and the next scenario runs in a fresh one.
+its own.  One that raises, hangs or ends its process fails its test alone: its group is killed with
+all processes, and the next scenario runs in a fresh one.
 """
 
 from __future__ import annotations
@@ -92,44 +91,18 @@ class ScenarioError(AssertionError):
 
 
 class Ranks:
-    """All scenarios on one number of ranks: each runs once, its result is kept for all tests."""
+    """All scenarios on one number of ranks."""
 
     def __init__(self, count: int) -> None:
         self.count = count
         self._group: Group | None = None
-        self._results: dict[str, list[Any]] = {}
-        self._failures: dict[str, str] = {}
 
     def run(self, function: Scenario) -> list[Any]:
-        """Return the scenario's result on each rank, the same objects to all who read them.
-
-        Raises ``ScenarioError``, for the first caller and for all others.
-        """
-        name = name_of(function)
-        if name not in self._results and name not in self._failures:
-            try:
-                results = self._run(
-                    name,
-                    deadline_s=getattr(function, "deadline_s", DEADLINE_S),
-                    apart=getattr(function, "apart", False),
-                )
-                self._results[name] = [pickle.loads(result) for result in results]
-            except ScenarioError as error:
-                self._failures[name] = str(error)
-        if name in self._failures:
-            raise ScenarioError(self._failures[name])
-        return self._results[name]
-
-    def close(self) -> None:
-        """End the group in order; ``ScenarioError`` where it does not end so."""
-        group, self._group = self._group, None
-        if group is not None:
-            group.end()
-
-    def _run(self, name: str, *, deadline_s: float, apart: bool) -> list[bytes]:
+        """Return the scenario's result on each rank; raises ``ScenarioError``."""
+        apart = getattr(function, "apart", False)
         group = here(self.count) if apart else self._group or here(self.count)
         try:
-            results = group.run(name, deadline_s)
+            results = group.run(name_of(function), getattr(function, "deadline_s", DEADLINE_S))
         except BaseException:  # of a test's own timeout, or Ctrl-C, too
             group.kill()
             self._group = self._group if apart else None
@@ -138,7 +111,13 @@ class Ranks:
             group.end()
         else:
             self._group = group
-        return results
+        return [pickle.loads(result) for result in results]
+
+    def close(self) -> None:
+        """End the group in order; ``ScenarioError`` where it does not end so."""
+        group, self._group = self._group, None
+        if group is not None:
+            group.end()
 
 
 class Group:

@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_mo
 
 from hooktrace.fsdp import hooks
 from hooktrace.records import BucketRecord, StepRecord
-from tests.distributed.harness import Ranks, on
+from tests.distributed.harness import on
 from tests.distributed.sharded import (
     FOUR,
     SETUPS,
@@ -39,39 +39,31 @@ Batch = Callable[[], torch.Tensor]
 Facts = dict[str, Any]
 
 
-def all_setups(rank: int) -> dict[str, Facts]:
-    return agree(SETUPS, rank)
-
-
-def hybrid_setups(rank: int) -> dict[str, Facts]:
-    return agree(FOUR, rank)
-
-
-def check(facts: Facts) -> None:
+def check(name: str, facts: Facts) -> None:
     """What holds of every sharded run on a CPU."""
-    assert facts["equal"] == [True] * STEPS
-    assert (facts["losses"], facts["anomalies"], facts["said"]) == ({}, [], [])
+    assert facts["equal"] == [True] * STEPS, name
+    assert (facts["losses"], facts["anomalies"], facts["said"]) == ({}, [], []), name
     steps: list[StepRecord] = facts["steps"]
     buckets: list[BucketRecord] = facts["buckets"]
     for step in steps:
         own = [b for b in buckets if b.step == step.step]
-        assert step.sharded
-        assert step.complete
-        assert step.bucket_count == len(own)
-        assert None not in [b.exposed_ns for b in own]
-        assert step.exposed_ns == sum(b.exposed_ns or 0 for b in own)
-        assert [b.ready_ns for b in own] == sorted(b.ready_ns for b in own)
-        assert all(b.unit is not None for b in own)
+        assert step.sharded, name
+        assert step.complete, name
+        assert step.bucket_count == len(own), name
+        assert None not in [b.exposed_ns for b in own], name
+        assert step.exposed_ns == sum(b.exposed_ns or 0 for b in own), name
+        assert [b.ready_ns for b in own] == sorted(b.ready_ns for b in own), name
+        assert all(b.unit is not None for b in own), name
     for layout in facts["assignments"]:
-        assert [b.bucket for b in layout.buckets] == list(range(len(layout.buckets)))
+        assert [b.bucket for b in layout.buckets] == list(range(len(layout.buckets))), name
 
 
-def check_lossless(facts: Facts) -> None:
+def check_lossless(name: str, facts: Facts) -> None:
     """What holds besides where FSDP's own collectives run."""
-    check(facts)
+    check(name, facts)
     for bucket in facts["buckets"]:
-        assert [s.name for s in bucket.stages] == ["wire"]
-        assert bucket.wire_bytes == bucket.gradient_bytes
+        assert [s.name for s in bucket.stages] == ["wire"], name
+        assert bucket.wire_bytes == bucket.gradient_bytes, name
 
 
 def kinds(facts: Facts, step: int) -> list[str]:
@@ -79,64 +71,62 @@ def kinds(facts: Facts, step: int) -> list[str]:
     return [str(b.unit) for b in facts["buckets"] if b.step == step]
 
 
-@pytest.mark.parametrize("name", SETUPS)
-def test_training_is_the_same_and_all_of_it_is_recorded(two: Ranks, name: str) -> None:
-    """Each way to set FSDP up; each pass that reduces is a step."""
-    for facts in two.run(all_setups):
-        check_lossless(facts[name])
-        assert [s.step for s in facts[name]["steps"]] == list(range(STEPS))
-
-
 BLOCKS = [f"blocks.{i}" for i in range(3)]
 UNITS = ["<root>", *BLOCKS]
 
 
-def test_a_step_is_every_unit_s_three_collectives(two: Ranks) -> None:
-    """In the order in which FSDP issues them; of micro steps the gathers come three times."""
-    facts = two.run(all_setups)[0]
-    found = kinds(facts["plain"], 2)
+@on(2)
+def test_training_is_the_same_and_all_of_it_is_recorded(rank: int) -> None:
+    """Each way to set FSDP up; each pass that reduces is a step of every unit's three collectives.
+
+    In the order in which FSDP issues them; of micro steps the gathers come three times.
+    """
+    of_setups = agree(SETUPS, rank)
+    for name, facts in of_setups.items():
+        check_lossless(name, facts)
+        assert [s.step for s in facts["steps"]] == list(range(STEPS)), name
+    found = kinds(of_setups["plain"], 2)
     assert found[:4] == [f"{name} all-gather (forward)" for name in UNITS]
     assert sorted(found[4:]) == sorted(
         [f"{name} all-gather (backward)" for name in BLOCKS]
         + [f"{name} reduce-scatter (backward)" for name in UNITS]
     )
-    layout = facts["plain"]["assignments"][-1]
+    layout = of_setups["plain"]["assignments"][-1]
     head = next(b for b in layout.buckets if str(b.unit).startswith("<root> all"))
     assert [one.name for one in head.parameters] == ["head.weight", "head.bias"]
     assert head.parameters[0].shape == (5, 32)
     gather = "blocks.1 all-gather (forward)"
-    found = kinds(facts["micro steps"], 2)
+    found = kinds(of_setups["micro steps"], 2)
     assert [k for k in found if k.startswith(gather)] == [gather, f"{gather} #2", f"{gather} #3"]
     assert sum("reduce-scatter" in kind for kind in found) == 4
 
 
-@pytest.mark.parametrize("name", FOUR)
-def test_hybrid_sharding_and_partial_resharding(four: Ranks, name: str) -> None:
-    """Records say which ranks are in a collective: rows and columns of the mesh, or halves."""
-    for rank, facts in enumerate(four.run(hybrid_setups)):
-        check_lossless(facts[name])
-        own, replicas = rank - rank % 2, rank % 2
-        for bucket in facts[name]["buckets"]:
+@on(4)
+def test_hybrid_sharding_and_partial_resharding(rank: int) -> None:
+    """Records say which ranks are in a collective: rows and columns of the mesh, or halves.
+
+    Replicas are reduced after the scatter, of its part; not without ``set_requires_all_reduce``.
+    """
+    of_setups = agree(FOUR, rank)
+    own, replicas = rank - rank % 2, rank % 2
+    for name, facts in of_setups.items():
+        check_lossless(name, facts)
+        for bucket in facts["buckets"]:
             again = (bucket.unit.collective, bucket.unit.phase) == ("all_gather", "backward")
             expected = [own, own + 1]
             if bucket.unit.collective == "all_reduce":
                 expected = [replicas, replicas + 2]
             elif name == "resharded to two" and not again:
                 expected = [0, 1, 2, 3]
-            assert [*range(*bucket.members)] == expected
-
-
-def test_replicas_are_reduced_after_the_scatter(four: Ranks) -> None:
-    """Of its own part; without ``set_requires_all_reduce`` a step has no all-reduces."""
-    facts = four.run(hybrid_setups)[0]
-    own = [b for b in facts["hybrid"]["buckets"] if b.step == 2]
-    scatters = {b.unit.name: b for b in own if b.unit.collective == "reduce_scatter"}
-    reductions = {b.unit.name: b for b in own if b.unit.collective == "all_reduce"}
+            assert [*range(*bucket.members)] == expected, name
+    of_step = [b for b in of_setups["hybrid"]["buckets"] if b.step == 2]
+    scatters = {b.unit.name: b for b in of_step if b.unit.collective == "reduce_scatter"}
+    reductions = {b.unit.name: b for b in of_step if b.unit.collective == "all_reduce"}
     assert set(scatters) == set(reductions) == set(UNITS)
     for name, reduction in reductions.items():
         assert reduction.ready_ns >= scatters[name].done_ns
         assert reduction.numel * 2 == scatters[name].numel
-    kept = facts["hybrid, kept"]
+    kept = of_setups["hybrid, kept"]
     reduced = [any("all-reduce" in kind for kind in kinds(kept, step)) for step in range(4)]
     assert reduced == [False, True, False, True]
 
@@ -266,7 +256,7 @@ def test_a_step_ends_where_the_script_finalises_it(rank: int) -> None:
     found = agree(setups, rank)
     of_fsdp = agree({own.__name__: Setup(step=theirs) for own, theirs in BY_HAND.items()}, rank)
     for name, facts in found.items():
-        check_lossless(facts)
+        check_lossless(name, facts)
         assert [step.step for step in facts["steps"]] == list(range(STEPS)), name
         for step in range(STEPS) if name in of_fsdp else ():
             assert sorted(kinds(facts, step)) == sorted(kinds(of_fsdp[name], step)), name

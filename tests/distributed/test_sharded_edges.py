@@ -23,7 +23,7 @@ from torch.utils.checkpoint import checkpoint
 
 from hooktrace import Tracer, fsdp
 from hooktrace.staging import units
-from tests.distributed.harness import Ranks, on
+from tests.distributed.harness import on
 from tests.distributed.models import FailingClock, heard
 from tests.distributed.sharded import (
     STEPS,
@@ -106,21 +106,16 @@ EDGES: dict[str, tuple[Setup, tuple[int, int, int, int]]] = {
 """Ways to shard and to train, and the collectives of their step 2."""
 
 
-def all_edges(rank: int) -> dict[str, Facts]:
-    return agree({name: setup for name, (setup, _) in EDGES.items()}, rank)
-
-
-@pytest.mark.parametrize("name", EDGES)
-def test_training_is_the_same_and_steps_are_whole(two: Ranks, name: str) -> None:
+@on(2)
+def test_training_is_the_same_and_steps_are_whole(rank: int) -> None:
     """One step for each of the optimizer's, with all of its collectives."""
-    for of_rank in two.run(all_edges):
-        facts = of_rank[name]
-        check(facts)
-        assert [step.step for step in facts["steps"]] == list(range(STEPS))
+    for name, facts in agree({name: setup for name, (setup, _) in EDGES.items()}, rank).items():
+        check(name, facts)
+        assert [step.step for step in facts["steps"]] == list(range(STEPS)), name
         own = [b for b in facts["buckets"] if b.step == 2]
-        assert len({(b.unit, b.numel) for b in own}) == len(own)
+        assert len({(b.unit, b.numel) for b in own}) == len(own), name
         found = Counter((b.unit.collective, b.unit.phase) for b in own)
-        assert found == Counter(dict(zip(KINDS, EDGES[name][1], strict=True)))
+        assert found == Counter(dict(zip(KINDS, EDGES[name][1], strict=True))), name
 
 
 def _numbers(facts: Facts) -> list[tuple[int, bool, int]]:
