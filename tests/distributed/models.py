@@ -19,24 +19,29 @@ from torch.nn.parallel import DistributedDataParallel
 from hooktrace import AnomalyRecord, Tracer, instrument
 
 
-def make_model(layers: int = 6, width: int = 32, seed: int = 0) -> nn.Sequential:
+def make_model(layers: int = 6, width: int = 32) -> nn.Sequential:
     """Return a stack of linear layers, the same on every rank."""
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     return nn.Sequential(*[nn.Linear(width, width) for _ in range(layers)])
 
 
 def make_ddp(
-    bucket_cap_mb: float = 0.01, layers: int = 6, **options: Any
+    bucket_cap_mb: float = 0.01,
+    layers: int = 6,
+    make: Callable[[int], nn.Module] = make_model,
+    **options: Any,
 ) -> DistributedDataParallel:
-    """Return a DDP model with several buckets; compiling one takes time by the square of layers."""
-    return DistributedDataParallel(make_model(layers), bucket_cap_mb=bucket_cap_mb, **options)
+    """Return a DDP model with several buckets, of what ``make`` makes of so many layers."""
+    return DistributedDataParallel(make(layers), bucket_cap_mb=bucket_cap_mb, **options)
 
 
-def backward(ddp: nn.Module, rank: int, step: int, width: int = 32) -> None:
+def backward(
+    ddp: nn.Module, rank: int, step: int, width: int = 32, dtype: torch.dtype = torch.float32
+) -> None:
     """Run one forward and backward pass on input that depends on rank and step."""
     # torch.manual_seed would format three stacks, for devices that are not there.
     torch.default_generator.manual_seed(1000 * rank + step)
-    ddp(torch.randn(4, width)).square().sum().backward()
+    ddp(torch.randn(4, width).to(dtype)).square().sum().backward()
 
 
 def gradients(ddp: nn.Module) -> torch.Tensor:
@@ -123,18 +128,19 @@ def heard(about: str = "") -> Iterator[list[str]]:
         logger.removeHandler(handler)
 
 
-class Summed(torch.autograd.Function):
+class Summing(nn.Module):
     """The identity, whose gradient is summed over the ranks, as between experts."""
 
-    @staticmethod
-    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        value = value.view_as(value)
+        value.register_hook(_summed)
         return value
 
-    @staticmethod
-    def backward(ctx: Any, *gradient: torch.Tensor) -> torch.Tensor:
-        total = gradient[0].clone()
-        dist.all_reduce(total)
-        return total
+
+def _summed(gradient: torch.Tensor) -> torch.Tensor:
+    total = gradient.clone()
+    dist.all_reduce(total)
+    return total
 
 
 class FailingClock:

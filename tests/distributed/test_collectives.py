@@ -12,13 +12,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
 from hooktrace import AllGather, AllToAll, Broadcast, ReduceScatter, Tracer, trace
 from hooktrace.staging.groups import group_of
 from tests.distributed.harness import on, scenario
-from tests.distributed.models import Summed, backward, gradients, train
+from tests.distributed.models import Summing, make_model, train
 from tests.distributed.test_training import MODES
 
 pytestmark = pytest.mark.slow
@@ -73,14 +72,8 @@ def test_multi_round_hooks_keep_their_order(rank: int) -> None:
             assert bucket.wire_bytes == sum(s.wire_bytes or 0 for s in wire)
 
 
-class Expert(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(32, 32)
-
-    def forward(self, value: torch.Tensor) -> torch.Tensor:
-        summed: torch.Tensor = Summed.apply(torch.relu(self.layer(value)))  # type: ignore[no-untyped-call]
-        return summed
+def experts(count: int) -> nn.Module:
+    return nn.Sequential(*[nn.Sequential(m, nn.ReLU(), Summing()) for m in make_model(count)])
 
 
 @on(2)
@@ -89,14 +82,5 @@ def test_rounds_do_not_pair_up_with_what_else_goes_on(rank: int) -> None:
     """With collectives in the model's backward."""
     seen = []
     for hook in (default_hooks.allreduce_hook, every_collective):
-        torch.manual_seed(0)
-        model = nn.Sequential(*[Expert() for _ in range(8)])
-        ddp = DistributedDataParallel(model, bucket_cap_mb=0.005)
-        ddp.register_comm_hook(None, hook)
-        steps = []
-        for step in range(10):
-            ddp.zero_grad()
-            backward(ddp, rank, step)
-            steps.append(gradients(ddp).clone())
-        seen.append(torch.stack(steps))
+        seen.append(train(hook, rank, steps=10, bucket_cap_mb=0.005, layers=8, make=experts))
     assert (seen[1] - seen[0]).abs().max().item() == 0.0

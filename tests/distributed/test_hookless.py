@@ -49,6 +49,7 @@ class Told:
             )
             for step, buckets in recent
         ]
+        self.recent = recent
         self.exposed = [step.exposed_ns for step, _ in recent]
         self.times = [(b.ready_ns, b.launched_ns, b.done_ns) for _, bs in recent for b in bs]
         self.models = sorted({step.model for step, _ in recent})
@@ -60,25 +61,29 @@ def _stages(bucket: Any) -> tuple[str, ...]:
     return tuple(stage.name for stage in bucket.stages if stage.name not in ("queue", "check"))
 
 
-def _run(
-    how: str, rank: int, script: Callable[..., Any], options: dict[str, Any]
+def run(
+    script: Callable[..., Any],
+    rank: int,
+    options: dict[str, Any],
+    *,
+    hook: Callable[..., Any] | None = None,
+    is_traced: bool = True,
+    is_timed: bool = True,
+    needs_hook: bool = False,
 ) -> tuple[Told, torch.Tensor]:
     """Return what is told of a script's model, and its gradients.
 
-    ``how``: with a hook, hookless with each step timed, or none, or by DDP alone, not traced.
+    ``needs_hook``: the tracer averages by a hook where none is given, as on older torch.
     """
-    made = options.get("module")
-    if made is None:
-        ddp = make_ddp(CAP_MB, **options)
-    else:
-        torch.manual_seed(0)
-        ddp = DistributedDataParallel(made(), bucket_cap_mb=CAP_MB)
-    all_timed = 0 if how == "not timed" else 100
+    ddp = make_ddp(CAP_MB, **options)
+    all_timed = 100 if is_timed else 0
     with Tracer(error_every=0) as tracer, mock.patch.object(pass_end, "ALL_TIMED", all_timed):
-        if how != "ddp":
-            tracer.needs_hook = how == "hook"  # as on older torch
-            instrument(ddp, tracer=tracer)
-            assert hookless.is_watched(ddp) == (how != "hook")
+        if is_traced:
+            tracer.needs_hook = tracer.needs_hook or needs_hook
+            instrument(ddp, hook, tracer=tracer)
+        elif hook is not None:
+            ddp.register_comm_hook(None, hook)
+        assert hookless.is_watched(ddp) == (is_traced and not needs_hook and hook is None)
         script(ddp, rank)
         told = Told(tracer)
     dist.barrier()
@@ -124,21 +129,21 @@ def _with_its_own(ddp: DistributedDataParallel, rank: int) -> None:
 
 
 class Twice(torch.nn.Module):
-    """Two layers beside each other, each with a loss of its own."""
+    """Two stacks beside each other, each with an input and a loss of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, layers: int) -> None:
         super().__init__()
-        self.layers = make_model(2)
+        self.stacks = torch.nn.ModuleList(make_model(layers // 2) for _ in range(2))
 
-    def forward(self, data: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(layer(data).square().sum() for layer in self.layers)
+    def forward(self, *data: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(stack(x).square().sum() for stack, x in zip(self.stacks, data, strict=True))
 
 
 def _in_two_passes(ddp: DistributedDataParallel, rank: int) -> None:
     for step in range(STEPS):
         ddp.zero_grad()
         torch.default_generator.manual_seed(1000 * rank + step)
-        first, second = ddp(torch.randn(4, 32))
+        first, second = ddp(torch.randn(4, 32), torch.randn(4, 32))
         second.backward()
         first.backward()
 
@@ -152,7 +157,7 @@ SCRIPTS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "join": (_joining, {}),
     "its own collectives": (_with_its_own, {}),
     "one bucket": (_plain, {"layers": 1, "gradient_as_bucket_view": True}),
-    "two passes a step": (_in_two_passes, {"module": Twice}),
+    "two passes a step": (_in_two_passes, {"make": Twice}),
 }
 
 
@@ -161,16 +166,16 @@ SCRIPTS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 def test_records_are_those_of_the_averaging_hook(rank: int) -> None:
     """Steps, rebuilds, join_dummy, buckets, bytes and stages; and the gradients, bit by bit."""
     for name, (script, options) in SCRIPTS.items():
-        _, plain = _run("ddp", rank, script, options)
-        oracle, hooked = _run("hook", rank, script, options)
-        mine, bits = _run("hookless", rank, script, options)
+        _, plain = run(script, rank, options, is_traced=False)
+        oracle, hooked = run(script, rank, options, needs_hook=True)
+        mine, bits = run(script, rank, options)
         assert mine.steps == oracle.steps, name
         assert (mine.models, mine.anomalies) == (oracle.models, oracle.anomalies), name
         assert mine.losses == {}, name
         assert torch.equal(plain, hooked), name
         assert torch.equal(plain, bits), name
         assert all(ready <= launched and ready < done for ready, launched, done in mine.times)
-        rare, same_bits = _run("not timed", rank, script, options)
+        rare, same_bits = run(script, rank, options, is_timed=False)
         assert rare.steps == [_as_not_timed(step) for step in oracle.steps], name
         assert (rare.models, rare.anomalies, rare.losses) == (mine.models, mine.anomalies, {}), name
         assert torch.equal(plain, same_bits), name

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -13,15 +14,15 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-from torch.nn.parallel import DistributedDataParallel
 
 from hooktrace import HookError, Tracer, instrument, trace
 from hooktrace.staging import pass_end
 from tests.distributed.harness import on, scenario
-from tests.distributed.models import backward, gradients, make_ddp, make_model
-from tests.distributed.test_hookless import CAP_MB, SCRIPTS, Told, Twice
-from tests.fakes import calls_in_flight
+from tests.distributed.models import backward, make_ddp, traced
+from tests.distributed.test_hookless import CAP_MB, SCRIPTS, Twice, run
+from tests.fakes import calls_in_flight, plain
 from tests.ranks.channel.jobs import wait_for
+from tests.staging.test_units import Reduces
 from tests.versions import HOOKS_GROUPS
 
 pytestmark = pytest.mark.slow
@@ -54,44 +55,24 @@ class Taken:
             wait_for(self.first.done)
 
 
-def _model(options: dict[str, Any]) -> DistributedDataParallel:
-    made = options.get("module")
-    torch.manual_seed(0)
-    if made is not None:
-        return DistributedDataParallel(made(), bucket_cap_mb=CAP_MB)
-    return make_ddp(CAP_MB, **options)
-
-
-def _told(script: Callable[..., Any], rank: int, options: dict[str, Any], all_timed: int) -> Any:
-    ddp = _model(options)
-    with Tracer(error_every=0) as tracer, mock.patch.object(pass_end, "ALL_TIMED", all_timed):
-        instrument(ddp, default_hooks.allreduce_hook, tracer=tracer)
-        script(ddp, rank)
-        told = Told(tracer)
-    dist.barrier()
-    return told, gradients(ddp), tracer._recent.steps()
-
-
 @on(2)
 @scenario(deadline_s=240)
 def test_only_times_are_left_out(rank: int) -> None:
     """In each kind of training; what a step exposes is known of each that has it when timed."""
     for name, (script, options) in SCRIPTS.items():
-        ddp = _model(options)
-        ddp.register_comm_hook(None, default_hooks.allreduce_hook)
-        script(ddp, rank)
-        dist.barrier()
-        timed, bits, recent = _told(script, rank, options, 100)
-        rare, same_bits, seen = _told(script, rank, options, 0)
-        assert torch.equal(gradients(ddp), bits), name
+        trained = partial(run, script, rank, options, hook=default_hooks.allreduce_hook)
+        _, plain = trained(is_traced=False)
+        timed, bits = trained()
+        rare, same_bits = trained(is_timed=False)
+        assert torch.equal(plain, bits), name
         assert torch.equal(bits, same_bits), name
         assert (rare.losses, rare.anomalies, rare.models) == ({}, timed.anomalies, timed.models)
         without_stages = [(s[:4], [b[:3] for b in s[4]]) for s in rare.steps]
         assert without_stages == [(s[:4], [b[:3] for b in s[4]]) for s in timed.steps], name
         assert [e is None for e in rare.exposed] == [e is None for e in timed.exposed], name
         assert all(ready <= launched <= done for ready, launched, done in rare.times), name
-        assert not any(b.bounded for _, buckets in recent for b in buckets), name
-        for (step, buckets), (was, _) in zip(seen, recent, strict=True):
+        assert not any(b.bounded for _, buckets in timed.recent for b in buckets), name
+        for (step, buckets), (was, _) in zip(rare.recent, timed.recent, strict=True):
             bounded = [b for b in buckets if b.bounded]
             assert len(bounded) in {0, len(buckets)}, name
             assert not (bounded and (step.step % 10 == 0 or step.join_dummy)), name
@@ -197,13 +178,12 @@ def test_a_wrong_result_fails_the_pass(rank: int) -> None:
 @untimed
 def test_a_wrong_result_fails_the_first_pass_of_a_step(rank: int) -> None:
     """DDP reads it when the second one ends."""
-    torch.manual_seed(0)
-    ddp, hook = DistributedDataParallel(Twice(), bucket_cap_mb=CAP_MB), Taken()
+    ddp, hook = make_ddp(CAP_MB, make=Twice), Taken()
     with Tracer(error_every=0) as tracer:
         instrument(ddp, hook, tracer=tracer)
         for step in range(4):
             hook.take = _nothing if step == 3 else None
-            first, second = ddp(torch.randn(4, 32))
+            first, second = ddp(torch.randn(4, 32), torch.randn(4, 32))
             second.backward()
             if step < 3:
                 first.backward()
@@ -264,42 +244,22 @@ def test_an_error_that_a_hook_survives_stays_where_it_was(rank: int) -> None:
     dist.barrier()
 
 
-class Halves(torch.nn.Module):
-    """Two stacks with a loss of their own each."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.two = make_model(3), make_model(3)
-
-    def forward(self, one: torch.Tensor, two: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.one(one).square().sum(), self.two(two).square().sum()
-
-
-class Halts(torch.autograd.Function):
-    """The identity, which raises backward."""
-
-    @staticmethod
-    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradient: torch.Tensor) -> torch.Tensor:
-        dist.barrier()  # what has begun before is there
-        raise RuntimeError("out of data")
+def _halt() -> None:
+    dist.barrier()  # what has begun before is there
+    raise RuntimeError("out of data")
 
 
 @on(2)
 @untimed
 def test_a_step_goes_on_after_a_pass_that_raised(rank: int) -> None:
     """DDP allows it where all gradients of that pass had come."""
-    torch.manual_seed(0)
-    ddp = DistributedDataParallel(Halves(), bucket_cap_mb=CAP_MB)
+    ddp = make_ddp(CAP_MB, make=Twice)
     with Tracer(error_every=0) as tracer:
         instrument(ddp, default_hooks.allreduce_hook, tracer=tracer)
         for step in range(6):
             ddp.zero_grad()
             data = torch.randn(4, 32, requires_grad=True)
-            one, two = ddp(torch.randn(4, 32), Halts.apply(data) if step == 3 else data)
+            one, two = ddp(torch.randn(4, 32), Reduces.apply(data, _halt) if step == 3 else data)
             with pytest.raises(RuntimeError, match="data") if step == 3 else nullcontext():
                 two.backward()
             one.backward()
@@ -320,7 +280,6 @@ def _late(future: Any) -> torch.Tensor:
 @untimed
 def test_a_step_is_timed_or_it_is_not(rank: int) -> None:
     """Buckets that were done when the hook returned are not like all: they were fast."""
-    ddp = make_ddp(CAP_MB)
 
     def fast(state: Any, bucket):  # type: ignore[no-untyped-def]
         future: Any = default_hooks.allreduce_hook(state, bucket)
@@ -329,14 +288,8 @@ def test_a_step_is_timed_or_it_is_not(rank: int) -> None:
             return future
         return future.then(_late)
 
-    with Tracer(error_every=0) as tracer:
-        instrument(ddp, fast, tracer=tracer)
-        for step in range(4):
-            ddp.zero_grad()
-            backward(ddp, rank, step)
-        tracer.flush()
-        recent = tracer._recent.steps()
-    dist.barrier()
+    tracer, _ = traced(fast, rank, steps=4, error_every=0)
+    recent = tracer._recent.steps()
     assert [{b.bounded for b in buckets} for _, buckets in recent[2:]] == [{True}] * 2
     assert all(b.stages == () for _, buckets in recent[2:] for b in buckets)
 
@@ -357,9 +310,7 @@ def test_a_hook_that_calls_another_need_not_wait_for_it(rank: int) -> None:
 
         def delayed(state: Any, bucket):  # type: ignore[no-untyped-def]
             inner(state, bucket)
-            done: Any = torch.futures.Future()
-            done.set_result(bucket.buffer())
-            return done
+            return plain(state, bucket)
 
         ddp.register_comm_hook(None, delayed)
         for step in range(4):
@@ -371,19 +322,6 @@ def test_a_hook_that_calls_another_need_not_wait_for_it(rank: int) -> None:
         assert [step.complete for step, _ in tracer._recent.steps()] == [True] * 4
     assert (tracer.anomalies(), tracer.losses()) == ([], {})
     dist.barrier()
-
-
-class Goes(torch.autograd.Function):
-    """The identity, which is slow backward."""
-
-    @staticmethod
-    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradient: torch.Tensor) -> torch.Tensor:
-        time.sleep(0.2)
-        return gradient[0]
 
 
 @on(2)
@@ -401,7 +339,7 @@ def test_a_call_of_the_last_bucket_that_backward_hides_exposes_nothing(rank: int
         for _ in range(4):
             ddp.zero_grad()
             data = torch.randn(4, 32, requires_grad=True)
-            ddp(Goes.apply(data)).square().sum().backward()
+            ddp(Reduces.apply(data, partial(time.sleep, 0.2))).square().sum().backward()
             dist.barrier()
         tracer.flush()
         recent = tracer._recent.steps()[1:]
@@ -414,15 +352,8 @@ def test_a_call_of_the_last_bucket_that_backward_hides_exposes_nothing(rank: int
 def test_a_sampled_step_is_timed(rank: int) -> None:
     """Its times do not count: so all are where each tenth is sampled."""
     for every, sampled, untimed_steps in ((5, [0, 5, 10], set()), (7, [0, 7], {1, 4, 5, 6, 9, 11})):
-        ddp = make_ddp(CAP_MB)
-        with Tracer(error_every=every) as tracer:
-            instrument(ddp, default_hooks.allreduce_hook, tracer=tracer)
-            for step in range(STEPS):
-                ddp.zero_grad()
-                backward(ddp, rank, step)
-            tracer.flush()
-            recent = tracer._recent.steps()
-        dist.barrier()
+        tracer, _ = traced(default_hooks.allreduce_hook, rank, steps=STEPS, error_every=every)
+        recent = tracer._recent.steps()
         assert [step.step for step, _ in recent if step.checked] == sampled
         bounded = {step.step for step, buckets in recent if any(b.bounded for b in buckets)}
         # On torch 2.14 collectives beside the buckets are seen in others, which are timed too.

@@ -23,13 +23,16 @@ from hooktrace.staging.collectives import AllGather, AllReduce, AllToAll, Broadc
 from tests.distributed.harness import on
 from tests.distributed.models import (
     FailingClock,
-    Summed,
+    Summing,
     backward,
     gradients,
     heard,
     make_ddp,
     make_model,
+    traced,
+    train,
 )
+from tests.fakes import plain
 from tests.ranks.channel.jobs import wait_for
 from tests.versions import FINALISES_BY_HAND, HOOKS_GROUPS
 
@@ -114,15 +117,9 @@ TWINS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 
 
 def _records(hook: Callable[..., Any], rank: int) -> tuple[Told, torch.Tensor]:
-    """Return what is told of each bucket of the last step, and all gradients of that step."""
-    ddp = make_ddp(CAP_MB)
-    with Tracer(error_every=0) as tracer:
-        instrument(ddp, hook, tracer=tracer)
-        for step in range(STEPS):
-            ddp.zero_grad()
-            backward(ddp, rank, step)
-        tracer.flush()
-        _, buckets = tracer._recent.steps()[-1]
+    """Return what is told of each bucket of the last step, and all gradients."""
+    tracer, bits = traced(hook, rank, steps=STEPS, error_every=0)
+    _, buckets = tracer._recent.steps()[-1]
     told = [
         (
             tuple(s.name for s in b.stages if s.name not in ("queue", "serialization_wait")),
@@ -135,36 +132,30 @@ def _records(hook: Callable[..., Any], rank: int) -> tuple[Told, torch.Tensor]:
         ends = [bucket.ready_ns, *(s.end_ns for s in bucket.stages), bucket.done_ns]
         assert ends == sorted(ends)
         assert all(s.start_ns <= s.end_ns for s in bucket.stages)
-    dist.barrier()
-    return told, gradients(ddp)
+    return told, bits
 
 
 @on(2)
 def test_a_plain_hook_shows_what_its_staged_twin_shows(rank: int) -> None:
-    """Stages in their order, collectives, bytes, dtypes and bus bytes; and the gradients stay."""
-    for name, (plain, twin) in TWINS.items():
-        ddp = make_ddp(CAP_MB)
-        ddp.register_comm_hook(None, lambda state, bucket, hook=plain: hook(state, bucket))
-        for step in range(STEPS):
-            ddp.zero_grad()
-            backward(ddp, rank, step)
-        told, traced = _records(plain, rank)
-        assert told == _records(twin, rank)[0], name
-        assert all(wire_bytes for *_, wire_bytes, _ in told), name
-        assert torch.equal(traced, gradients(ddp)), name
+    """Stages in their order, collectives, bytes, dtypes and bus bytes; and the gradients stay.
 
-
-@on(2)
-def test_what_is_sent_is_known_where_nothing_is_timed(rank: int) -> None:
-    """A hook that issues from a callback is timed: by what has arrived its collectives are told."""
-    for name, (plain, twin) in TWINS.items():
-        told, traced = _records(twin, rank)
+    What is sent is known where nothing is timed, too.  A hook that issues from a callback is timed
+    there: by what has arrived its collectives are told.
+    """
+    options: dict[str, Any] = {"steps": STEPS, "bucket_cap_mb": CAP_MB}
+    for name, (hook, twin) in TWINS.items():
+        untraced = train(lambda state, bucket, hook=hook: hook(state, bucket), rank, **options)
+        told, bits = _records(hook, rank)
+        of_twin, twins_bits = _records(twin, rank)
         with mock.patch.object(pass_end, "ALL_TIMED", 0):
-            rare, same = _records(plain, rank)
+            rare, rare_bits = _records(hook, rank)
+        assert told == of_twin, name
         sent = [wire_bytes for *_, wire_bytes, _ in told]
+        assert all(sent), name
         assert [wire_bytes for *_, wire_bytes, _ in rare] == sent, name
         assert any(stages for stages, *_ in rare) == (name == "two rounds"), name
-        assert torch.equal(traced, same), name
+        for found in (bits, twins_bits, rare_bits):
+            assert torch.equal(found, untraced), name
 
 
 BYTES = 4 * (32 * 32 + 32)
@@ -173,11 +164,6 @@ BYTES = 4 * (32 * 32 + 32)
 @on(2)
 def test_the_scripts_own_collectives_are_not_a_hooks(rank: int) -> None:
     """Those in the backward pass beside the hooks, after it, and another model's in the group."""
-
-    class Summing(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return Summed.apply(x)  # type: ignore[no-any-return]
-
     model = torch.nn.Sequential(*[m for layer in make_model() for m in (layer, Summing())])
     ddp = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=CAP_MB)
     other = make_ddp(CAP_MB)
@@ -212,23 +198,16 @@ def test_what_a_thread_sends_while_two_buckets_are_under_way_is_not_known(rank: 
             future.set_result(buffer)
 
     def hook(state: Any, bucket: Any) -> Any:
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         if bucket.index() > 1 or bucket.is_last():
-            future.set_result(bucket.buffer())
-            return future
+            return plain(state, bucket)
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         waiting.append((future, bucket.buffer()))
         if bucket.index() == 1:
             threading.Thread(target=send).start()
         return future
 
-    ddp = make_ddp(CAP_MB)
-    with Tracer(error_every=0) as tracer:
-        instrument(ddp, hook, tracer=tracer)
-        for step in range(STEPS):
-            backward(ddp, rank, step)
-        tracer.flush()
-        last, buckets = tracer._recent.steps()[-1]
-    dist.barrier()
+    tracer, _ = traced(hook, rank, steps=STEPS, error_every=0)
+    last, buckets = tracer._recent.steps()[-1]
     assert [last.wire_bytes, *(b.wire_bytes for b in buckets[:2])] == [None] * 3
     assert "from a thread of its own" in (last.sent_unknown or "")
 
@@ -247,14 +226,9 @@ def test_what_a_thread_sends_is_the_only_bucket_s_that_is_under_way(rank: int) -
         threading.Thread(target=send, args=(bucket.buffer(),)).start()
         return future
 
-    ddp = make_ddp(25)
-    with Tracer(error_every=0) as tracer:
-        instrument(ddp, hook, tracer=tracer)
-        for step in range(STEPS):
-            backward(ddp, rank, step)
-        tracer.flush()
-        last, (bucket,) = tracer._recent.steps()[-1]
-    dist.barrier()
+    whole = {"bucket_cap_mb": 25}
+    tracer, _ = traced(hook, rank, steps=STEPS, error_every=0, model=whole)
+    last, (bucket,) = tracer._recent.steps()[-1]
     assert (last.sent_unknown, bucket.wire_bytes) == (None, 12)
 
 
@@ -271,12 +245,12 @@ def test_groups_keep_one_hook_that_keeps_nothing(rank: int) -> None:
     with Tracer() as tracer:
         for hook in (default_hooks.allreduce_hook, None, default_hooks.fp16_compress_hook):
             ddp: Any = torch.nn.parallel.DistributedDataParallel(make_model(), process_group=group)
-            traced = instrument(ddp, hook, None if hook is None else group, tracer=tracer)
+            handle = instrument(ddp, hook, None if hook is None else group, tracer=tracer)
             backward(ddp, rank, 0)
-            gone += [weakref.ref(ddp), weakref.ref(traced)]
+            gone += [weakref.ref(ddp), weakref.ref(handle)]
             mine = group_hooks.hooks_of(group)
             dist.barrier()
-            del ddp, traced
+            del ddp, handle
             gc.collect()
     seen = len(theirs)
     assert mine is group_hooks.hooks_of(group)
@@ -333,19 +307,19 @@ def test_a_clock_that_fails_in_a_groups_hook_costs_the_times_alone(rank: int) ->
         finally:
             clock.fails = False
 
-    plain = make_ddp(CAP_MB)
-    plain.register_comm_hook(None, default_hooks.allreduce_hook)
+    untraced = make_ddp(CAP_MB)
+    untraced.register_comm_hook(None, default_hooks.allreduce_hook)
     ddp = make_ddp(CAP_MB)
     with heard(), Tracer(clock=clock, error_every=0, align_clocks=False) as tracer:
         ddp.register_comm_hook(None, trace(hook, tracer=tracer))
         for step in range(STEPS):
-            for model in (ddp, plain):
+            for model in (ddp, untraced):
                 model.zero_grad()
                 backward(model, rank, step)
         tracer.flush()
         lost = tracer.losses().get("stamp_failed", 0)
     dist.barrier()
-    assert torch.equal(gradients(ddp), gradients(plain))
+    assert torch.equal(gradients(ddp), gradients(untraced))
     assert lost > 0
 
 
