@@ -1,16 +1,22 @@
-"""Hooks and tracer on real gloo ranks: DDP's modes, records, failures, order."""
+"""Hooks and tracer on real gloo ranks: DDP's modes, compiled models, records, times."""
 
 from __future__ import annotations
 
-import functools
 import pickle
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch._dynamo.utils import counters
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+    CheckpointImpl,
+    checkpoint_wrapper,
+)
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
@@ -18,7 +24,16 @@ import hooktrace
 from hooktrace import BucketRecord, Tracer, hooks, trace
 from tests.distributed.comparison import SHAPES, Given, drawn
 from tests.distributed.harness import on
-from tests.distributed.models import backward, make_ddp, of_all_ranks, train
+from tests.distributed.models import (
+    backward,
+    gradients,
+    make_ddp,
+    make_model,
+    of_all_ranks,
+    train,
+)
+from tests.fakes import calls_in_flight
+from tests.staging.test_units import Reduces
 
 MODES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -88,7 +103,7 @@ def annotated(state: object, bucket: dist.GradBucket) -> torch.futures.Future[to
 OF_ANY_SHAPE: dict[str, Callable[..., Any]] = {
     "allreduce_hook": default_hooks.allreduce_hook,
     "annotated": annotated,
-    "method": functools.partial(Doubler().method),
+    "method": partial(Doubler().method),
     "Doubler": Doubler(),
     "<lambda>": lambda s, b: default_hooks.allreduce_hook(s, b),  # noqa: PLW0108
 }
@@ -202,3 +217,106 @@ def test_two_dtypes_are_one_model_in_every_mode(rank: int) -> None:
         assert found[:at] == [(0, 2, True)] * at
         assert found[at:] == [(int(at > 0), count, at == 0 and n < 2) for n in range(at, 6)]
         assert count > 2
+
+
+def _goes_on(tracer: Tracer) -> Callable[[], None]:
+    """Return work until nothing is under way, and as long again as the step took until then.
+
+    So it outlasts what the hook's own calls took, which is not backward's.
+    """
+    begun = time.monotonic()
+
+    def work() -> None:
+        while calls_in_flight(tracer):
+            assert time.monotonic() < begun + 60, "buckets are under way for ever"
+            time.sleep(0.001)
+        time.sleep(time.monotonic() - begun)
+
+    return work
+
+
+def _traced(tracer: Tracer, name: str) -> DistributedDataParallel:
+    ddp = make_ddp()
+    ddp.register_comm_hook(None, trace(hooks.fp16_compress_hook, tracer=tracer, model=name))
+    return ddp
+
+
+@pytest.mark.slow
+@on(2)
+def test_what_later_backward_hides_is_not_exposed(rank: int) -> None:
+    """A trunk's work and a second model's, which go on until all is there; then nothing is left."""
+    with Tracer(error_every=0) as tracer:
+        behind_trunk, first, second = (_traced(tracer, n) for n in ("trunk", "first", "second"))
+        for _ in range(4):
+            x = torch.randn(4, 32, requires_grad=True)
+            behind_trunk(Reduces.apply(x, _goes_on(tracer))).square().sum().backward()
+            y = second(torch.randn(4, 32))
+            first(Reduces.apply(y, _goes_on(tracer))).square().sum().backward()
+    steps = {name: tracer.steps(name) for name in ("trunk", "first", "second")}
+    assert {name: len(found) for name, found in steps.items()} == dict.fromkeys(steps, 4)
+    for step in (*steps["trunk"], *steps["first"]):
+        assert step.done_ns > step.last_ready_ns
+        assert step.exposed_ns == 0
+    for step in steps["second"]:
+        assert step.exposed_ns is not None
+        assert step.exposed_ns <= step.done_ns - step.last_ready_ns
+    assert any(step.exposed_ns for step in steps["second"])
+
+
+def _checkpointed(layers: int) -> nn.Module:
+    wrapped = (checkpoint_wrapper(m, CheckpointImpl.REENTRANT) for m in make_model(layers))
+    return nn.Sequential(*wrapped)
+
+
+@on(2)
+def test_reentrant_checkpoints_have_their_steps(rank: int) -> None:
+    """Hooks run in passes inside the pass: each step is there when backward returns, and timed."""
+    with Tracer(error_every=0) as tracer:
+        ddp = make_ddp(make=_checkpointed)
+        ddp.register_comm_hook(None, trace(hooks.fp16_compress_hook, tracer=tracer))
+        seen = []
+        for _ in range(4):
+            ddp(torch.randn(4, 32, requires_grad=True)).square().sum().backward()
+            seen.append(len(tracer.steps()))
+    assert seen == [1, 2, 3, 4]
+    for step in tracer.steps():
+        assert step.exposed_ns is not None
+        assert step.exposed_ns <= step.done_ns - step.last_ready_ns
+
+
+def trained(set_up: Callable[[Any, Any], object], rank: int) -> torch.Tensor:
+    """Return the gradients of some steps of a compiled model; ``set_up``: of DDP's and of it."""
+    torch._dynamo.reset()
+    counters.clear()
+    # Buckets below 1 MB torch's compiler refuses.
+    ddp = DistributedDataParallel(make_model(3, width=512), bucket_cap_mb=1)
+    compiled: nn.Module = torch.compile(ddp, backend="aot_eager")  # type: ignore[assignment]
+    set_up(ddp, compiled)
+    seen = []
+    for step in range(4):
+        ddp.zero_grad()
+        backward(compiled, rank, step, width=512)
+        seen.append(gradients(ddp).clone())
+    assert counters["frames"]["ok"] > 0
+    torch._dynamo.reset()
+    return torch.stack(seen)
+
+
+@pytest.mark.slow
+@on(2)
+def test_instrument_takes_a_compiled_model(rank: int) -> None:
+    """Its buckets are traced under the names of the model that was compiled; no bit changes."""
+    ours, theirs = hooks.fp16_compress_hook, default_hooks.fp16_compress_hook
+    for hook, name, stock in (
+        (ours, "fp16_compress_hook", lambda ddp, _: ddp.register_comm_hook(None, theirs)),
+        (None, "ddp_allreduce", lambda ddp, compiled: None),
+    ):
+        expected = trained(stock, rank)
+        with Tracer(error_every=0) as tracer:
+            instrument = partial(hooktrace.instrument, hook=hook, tracer=tracer)
+            found = trained(lambda _, compiled, to=instrument: to(compiled), rank)
+        assert torch.equal(found, expected)
+        assert [(s.hook, s.bucket_count) for s in tracer.steps()] == [(name, 1), *[(name, 3)] * 3]
+        assert tracer.anomalies() == []
+        names = {p.name for b in tracer.assignments()[-1].buckets for p in b.parameters}
+        assert names == {f"{layer}.{kind}" for layer in range(3) for kind in ("weight", "bias")}
