@@ -29,6 +29,7 @@ from hooktrace.staging.job import job_store
 from hooktrace.tracing.tracer import open_tracers
 from tests.distributed.harness import Group, here, name_of
 from tests.distributed.models import backward, make_ddp
+from tests.fakes import plain
 
 pytestmark = pytest.mark.slow
 
@@ -147,14 +148,12 @@ def uneven_inputs(rank: int) -> None:
 
 def met_elsewhere(state: dict[int, int], bucket: Any) -> Any:
     """Meet the other ranks in torch's store: a rank that is no more is not noticed there."""
-    future: Any = torch.futures.Future()
-    future.set_result(bucket.buffer())
     state[bucket.index()] = state.get(bucket.index(), 0) + 1
     store, key = job_store("hangs"), f"met {bucket.index()} {state[bucket.index()]}"
     store.add(key, 1)
     while store.add(key, 0) < dist.get_world_size():
         time.sleep(0.01)
-    return future
+    return plain(state, bucket)
 
 
 def died(rank: int) -> None:

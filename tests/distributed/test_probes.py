@@ -83,17 +83,20 @@ def test_the_residual_of_error_feedback_is_measured(rank: int) -> None:
 
 @on(2)
 def test_probing_leaves_training_as_it_is(rank: int) -> None:
-    """Bit for bit, one bucket in turn and all of them."""
+    """Bit for bit, one bucket in turn and all of them; so does debug mode."""
     for hook, state in (
         (hooks.fp16_compress_hook, lambda: None),
         (hooks.powerSGD_hook, lambda: hooks.PowerSGDState(None, 1, 2)),
         (default_hooks.allreduce_hook, lambda: None),
+        (default_hooks.fp16_compress_hook, lambda: None),
     ):
         reference = train(hook, rank, steps=STEPS, state=state(), bucket_cap_mb=CAP_MB)
         for all_buckets in (False, True):
             tracer, seen = _train(hook, rank, state(), error_all_buckets=all_buckets)
             assert torch.equal(seen, reference)
             assert len(checked_of(tracer)) >= (5 if all_buckets else 1) * (STEPS - FIRST)
+        _, seen = traced(hook, rank, state(), steps=STEPS, debug=True, error_every=0)
+        assert torch.equal(seen, reference)
     # One bucket whose result DDP reads as it is: a probe must not have written to it.
     runs = []
     for every in (0, 1):
