@@ -26,9 +26,10 @@ from torch.distributed.algorithms.ddp_comm_hooks import (
 )
 
 from hooktrace import hooks
-from hooktrace.commands.bench.harness import Hook, done, in_turns, linear_stack, on_all_ranks
+from hooktrace.commands.bench.harness import Hook, in_turns, linear_stack, on_all_ranks
 from hooktrace.commands.bench.table import Row
 from hooktrace.testing.ranks import run_ranks
+from tests.distributed.comparison import serialised
 
 from .harness import step_s
 
@@ -86,11 +87,6 @@ _TORCHS = SimpleNamespace(
 )
 
 
-def _serialised(hook: Hook) -> Hook:
-    """Return a hook that waits for each bucket, so that collectives cannot pair up wrongly."""
-    return lambda state, bucket: done(hook(state, bucket).wait())
-
-
 def _power(rank: int) -> Callable[[Any], Any]:
     return lambda of: of.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=2)
 
@@ -104,7 +100,7 @@ PEERS = (
          _OURS.fp16_compress_wrapper(_OURS.allreduce_hook),
          _THEIRS.fp16_compress_wrapper(_THEIRS.allreduce_hook)),
     *(Peer(f"powerSGD_hook, rank {rank}", _OURS.powerSGD_hook,
-           _serialised(powerSGD_hook.powerSGD_hook), "torch's, serialised", _power(rank))
+           serialised(powerSGD_hook.powerSGD_hook), "torch's, serialised", _power(rank))
       for rank in (1, 4)),
     Peer("post_localSGD_hook", _OURS.post_localSGD_hook, post_localSGD_hook.post_localSGD_hook,
          state=lambda of: of.PostLocalSGDState(None, dist.group.WORLD, 2)),

@@ -69,9 +69,9 @@ def on(*counts: int) -> Callable[[Scenario], Any]:
     """Make a test of a function that every rank runs, once for each number of ranks."""
 
     def declared(function: Scenario) -> Any:
-        @pytest.mark.parametrize("ranks", [{2: "two", 4: "four"}[count] for count in counts])
-        def test(ranks: str, request: pytest.FixtureRequest) -> None:
-            request.getfixturevalue(ranks).run(function)
+        @pytest.mark.parametrize("ranks", counts)
+        def test(ranks: int, groups: dict[int, Ranks]) -> None:
+            groups[ranks].run(function)
 
         test.__name__, test.__qualname__ = function.__name__, function.__qualname__
         test.__doc__, test.__module__ = function.__doc__, function.__module__

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as torch_local
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.nn.parallel import DistributedDataParallel
@@ -19,6 +18,7 @@ from hooktrace.hooks.gossip import GossipGradState, gossip_grad_hook
 from hooktrace.hooks.local_sgd import PostLocalSGDState, post_localSGD_hook
 from tests.distributed.harness import on, scenario
 from tests.distributed.models import backward, gradients, make_ddp, make_model
+from tests.distributed.test_optimizer_hooks import equal_runs, run
 
 pytestmark = pytest.mark.slow
 
@@ -30,24 +30,18 @@ def pair() -> dist.ProcessGroup:
     return group
 
 
-class Run:
-    def __init__(self, hook: Callable[..., Any], state: Any, **options: Any) -> None:
-        self.ddp = make_ddp(bucket_cap_mb=0.001, **options)
-        self.ddp.register_comm_hook(state, hook)
-        self.optimizer = torch.optim.SGD(self.ddp.parameters(), lr=1e-3, momentum=0.9)
+def train(hook: Callable[..., Any], rank: int, state: Any, **options: Any) -> list[torch.Tensor]:
+    """Train, with averaging from ``START`` on; return parameters and gradients of each step."""
+    ddp = make_ddp(bucket_cap_mb=0.001, **options)
+    ddp.register_comm_hook(state, hook)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=1e-3, momentum=0.9)
+    averager = PeriodicModelAverager(4, START)
 
-    def train(self, rank: int, steps: range, averager: Any = None) -> torch.Tensor:
-        """Run steps; return each one's gradients followed by the parameters."""
-        seen = []
-        for step in steps:
-            self.optimizer.zero_grad()
-            backward(self.ddp, rank, step)
-            self.optimizer.step()
-            if averager is not None:
-                averager.average_parameters(self.ddp.parameters())
-            weights = (parameter.detach().flatten() for parameter in self.ddp.parameters())
-            seen.append(torch.cat([gradients(self.ddp), *weights]))
-        return torch.stack(seen)
+    def step() -> None:
+        optimizer.step()
+        averager.average_parameters(ddp.parameters())
+
+    return run(ddp, rank, step, range(STEPS))
 
 
 @on(4)
@@ -60,14 +54,12 @@ def test_post_local_sgd_has_torch_s_bits(rank: int) -> None:
         ((None, group, 0), {"gradient_as_bucket_view": True}, 0),
     ):
         theirs = torch_local.PostLocalSGDState(*arguments)
-        reference = Run(torch_local.post_localSGD_hook, theirs, **options)
-        expected = reference.train(rank, range(STEPS), PeriodicModelAverager(4, START))
+        expected = train(torch_local.post_localSGD_hook, rank, theirs, **options)
         ours = PostLocalSGDState(*arguments)
         with Tracer() as tracer:
-            run = Run(trace(post_localSGD_hook, tracer=tracer), ours, **options)
-            seen = run.train(rank, range(STEPS), PeriodicModelAverager(4, START))
+            seen = train(trace(post_localSGD_hook, tracer=tracer), rank, ours, **options)
             steps = tracer.steps()
-        assert torch.equal(seen, expected)
+        assert equal_runs(seen, expected)
         assert (ours.iter, theirs.iter) == (count, count)
         assert steps[-1].bucket_count >= 6
         silent = [step.step for step in steps if not step.wire_bytes]
@@ -78,13 +70,8 @@ def own_gradients(ddp: Any, rank: int, step: int, dtype: torch.dtype) -> torch.T
     """Return this rank's gradients of the batch that ``gossip_step`` will run, without DDP."""
     alone = make_model().to(dtype)
     alone.load_state_dict(ddp.module.state_dict())
-    batch(alone, rank, step, dtype)
+    backward(alone, rank, step, dtype=dtype)
     return gradients(alone)
-
-
-def batch(model: nn.Module, rank: int, step: int, dtype: torch.dtype) -> None:
-    torch.manual_seed(1000 * rank + step)
-    model(torch.randn(4, 32).to(dtype)).square().sum().backward()
 
 
 def gossip(
@@ -113,10 +100,10 @@ def gossip(
             if accumulate:
                 own += own_gradients(ddp, rank, 100 + step, dtype)
                 with ddp.no_sync():
-                    batch(ddp, rank, 100 + step, dtype)
+                    backward(ddp, rank, 100 + step, dtype=dtype)
             _, source = state.partner()
             partners.append(source)
-            batch(ddp, rank, step, dtype)
+            backward(ddp, rank, step, dtype=dtype)
             everyone = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
             dist.all_gather(everyone, own, group=group)
             assert torch.equal(gradients(ddp), own / 2 + everyone[source] / 2)

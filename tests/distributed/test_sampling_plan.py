@@ -28,6 +28,7 @@ from tests.distributed.models import (
     heard,
     make_ddp,
     of_all_ranks,
+    traced,
 )
 from tests.distributed.test_probes import CAP_MB, FIRST, STEPS, checked_of
 
@@ -118,16 +119,11 @@ def test_a_model_on_some_ranks_is_compared_on_these(rank: int) -> None:
         work = dist.all_reduce(bucket.buffer().div_(2), group=mine, async_op=True)
         return work.get_future().then(lambda f: f.value()[0])
 
-    ddp = make_ddp(CAP_MB, process_group=mine)
-    with Tracer(error_every=1) as tracer:
-        hooktrace.instrument(ddp, own_group, tracer=tracer)
-        for step in range(STEPS):
-            ddp.zero_grad()
-            backward(ddp, rank, step)
-            dist.barrier()
-        errors = [b.error.relative_l2 for b in tracer.buckets() if b.error is not None]
-        assert errors == [0.0] * (STEPS - FIRST)
-        assert anomalies(tracer) == []
+    own: dict[str, Any] = {"process_group": mine}
+    tracer, _ = traced(own_group, rank, steps=STEPS, error_every=1, model=own)
+    errors = [b.error.relative_l2 for b in tracer.buckets() if b.error is not None]
+    assert errors == [0.0] * (STEPS - FIRST)
+    assert anomalies(tracer) == []
 
 
 LONG = 40
@@ -150,9 +146,9 @@ def _once(function: Callable[..., Any], at: int) -> Callable[..., Any]:
     return failing
 
 
-def _trouble(kind: str, traced: TracedHook) -> AbstractContextManager[object]:
+def _trouble(kind: str, hook: TracedHook) -> AbstractContextManager[object]:
     if kind == "clock":  # a call a step
-        return mock.patch.object(traced, "_clock", _once(traced._clock, 14))
+        return mock.patch.object(hook, "_clock", _once(hook._clock, 14))
     if kind == "group":
         return mock.patch("hooktrace.probes.model.PrivateGroup", _once(PrivateGroup, 0))
     name = {"copy": "__init__", "comparison": "_compare"}[kind]
@@ -164,8 +160,8 @@ def _train_with(rank: int, kind: str | None) -> tuple[torch.Tensor, float, Trace
     ddp = make_ddp(1.0)
     seen, longest = [], 0.0
     with Tracer(error_every=1 if kind else 0, align_clocks=False) as tracer:
-        traced = hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
-        with _trouble(kind, traced) if kind and rank == 1 else mock.MagicMock():
+        hook = hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
+        with _trouble(kind, hook) if kind and rank == 1 else mock.MagicMock():
             for step in range(LONG):
                 ddp.zero_grad()
                 begin = time.perf_counter()
