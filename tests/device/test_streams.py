@@ -1,4 +1,7 @@
-"""Hooks, probes and debug checks on a device: none waits for it, none lets go too early."""
+"""Hooks, probes and debug checks on a device: none waits for it, none lets go too early.
+
+Events: on the bucket's device and no other, and asked by threads that captures do not mind.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from hooktrace import Tracer
+from hooktrace import Tracer, hooks, trace
+from hooktrace.ranks.hang.look import look
+from hooktrace.testing import FakeBucket
 
 from .fake_device import FakeDevice
 from .hook_table import HOOKS, fake_parameters, training
@@ -17,8 +22,9 @@ from .hook_table import HOOKS, fake_parameters, training
 STEPS = 6
 CHECKED = [1, 2, 3, 4, 5]
 ALONE: dict[str, Any] = {"align_clocks": False, "run_id": "fake"}
-UNCHECKED: dict[str, Any] = {"error_every": 0}
-LOOKS: dict[str, Any] = {"error_every": 1, "error_all_buckets": True, "debug": True}
+UNCHECKED = {**ALONE, "error_every": 0}
+PROBED = {**ALONE, "error_every": 1, "error_all_buckets": True}
+LOOKS = {**PROBED, "debug": True}
 
 FAULTY = (
     "batched powerSGD, nothing kept",
@@ -51,7 +57,7 @@ def test_memory_is_kept_until_its_streams_are_done(
 
     What looking finds comes to the records: that a number is there, since nothing computes.
     """
-    with FakeDevice() as device, Tracer(**ALONE, **(options or UNCHECKED)) as tracer:
+    with FakeDevice() as device, Tracer(**(options or UNCHECKED)) as tracer:
         parameters = fake_parameters()
         traced_by = None if options is None else tracer
         training(name, parameters, traced_by, device.end_backward)(STEPS)
@@ -80,7 +86,7 @@ def test_under_capture_nothing_is_looked_at() -> None:
     """A graph has in it what the hook enqueues, and no more: no event, no copy, no collective."""
     counts = []
     for options in (LOOKS, UNCHECKED):
-        with FakeDevice() as device, Tracer(**ALONE, **options) as tracer:
+        with FakeDevice() as device, Tracer(**options) as tracer:
             run = training("fp16", fake_parameters(), tracer, device.end_backward)
             run(CHECKED[0])
             before = device.counts()
@@ -112,8 +118,8 @@ def test_a_rank_that_cannot_probe_issues_nothing(
 ) -> None:
     """Nor without the consent of all: the hook's collectives are alone as if not checked."""
     issued = []
-    for options in ({"error_every": 0}, {"error_every": 1, "error_all_buckets": True}):
-        with FakeDevice() as device, Tracer(**ALONE, **options) as tracer:
+    for options in (UNCHECKED, PROBED):
+        with FakeDevice() as device, Tracer(**options) as tracer:
             run = training("fp16", fake_parameters(), tracer, device.end_backward)
             run(CHECKED[0])
             monkeypatch.setattr(f"{owner}.{name}", fails)
@@ -123,3 +129,48 @@ def test_a_rank_that_cannot_probe_issues_nothing(
             tracer.flush()
             assert set(tracer.losses()) == ({"check_failed"} if options["error_every"] else set())
     assert issued[0] == issued[1]
+
+
+def step_on(index: int, hook: Any, *, is_last: bool = True) -> None:
+    """Call a hook for a bucket of a model on a device of that number."""
+    parameter = torch.nn.Parameter(torch.empty(64, device=f"cuda:{index}"))
+    hook(None, FakeBucket([parameter], 0, is_last=is_last)).wait()
+
+
+def test_models_on_two_devices_have_events_of_their_own() -> None:
+    """One after another, so that an event of the first is free when the second one needs one."""
+    with FakeDevice() as device, Tracer(**UNCHECKED) as tracer:
+        traced = [trace(hooks.fp16_compress_hook, tracer=tracer) for _ in range(2)]
+        for _ in range(3):
+            for index, hook in enumerate(traced):
+                step_on(index, hook)
+                tracer.flush()
+        assert tracer.losses() == {}
+        assert [bucket.device is not None for bucket in tracer.buckets()] == [True] * 6
+    assert device.synchronising == []
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_each_thread_that_asks_has_said_that_captures_do_not_matter(debug: bool) -> None:
+    """A query of a thread that has not breaks a graph that the program captures meanwhile."""
+    with FakeDevice() as device, Tracer(debug=debug, **UNCHECKED) as tracer:
+        hook = trace(hooks.fp16_compress_hook, tracer=tracer)
+        for _ in range(3):
+            step_on(0, hook, is_last=False)
+        tracer.flush()
+    assert device.events > 0
+    assert device.strict_queries == []
+
+
+def test_a_look_for_hangs_may_ask_from_any_thread() -> None:
+    """A command's, a dump's."""
+    with (
+        FakeDevice() as device,
+        Tracer(channel=False, interval_s=3600, **UNCHECKED) as tracer,
+    ):
+        hook = trace(hooks.fp16_compress_hook, tracer=tracer)  # which DDP would hold
+        step_on(0, hook)
+        (seen,) = look(tracer.models.all(), 0)
+        assert device.asked > 0
+        assert device.strict_queries == []
+    assert seen.step == 0
