@@ -33,7 +33,6 @@ LONGEST = (
     "distributed/test_check_units.py",
     "distributed/test_run_sharded.py",
     "distributed/test_run.py",
-    "distributed/test_restarts.py",
     "distributed/test_hangs.py",
     "distributed/test_examples.py",
     "distributed",

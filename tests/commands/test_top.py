@@ -1,6 +1,6 @@
 """``hooktrace top``: the picture of a snapshot, each second.
 
-In real jobs, and on a page of torch's debug server: ``distributed/test_whole_job.py``.
+In real jobs, and on a page of torch's debug server: ``distributed/test_control.py``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Commands over the channel reach all ranks, from the same step on, and harm no training."""
+"""The whole job on two ranks: commands reach both, from the same step on; the hub sees both."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ import hooktrace
 from hooktrace import hooks
 from hooktrace.exporters import RecordFileExporter
 from hooktrace.exporters.retention import Retention
+from hooktrace.records import JobStepRecord
 from hooktrace.records.files import record_path
 from hooktrace.records.reader import read_parts
 from hooktrace.tracing.tracer import Tracer
 from tests.distributed.harness import on
 from tests.distributed.models import make_ddp, of_all_ranks, shared_folder
+from tests.ranks.channel.jobs import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -122,14 +125,13 @@ def test_commands_reach_all_ranks_from_the_same_step_on(rank: int) -> None:
 def _wait_for_channel(tracer: Tracer, logdir: Path) -> int:
     """Return the mode of the file that says where the hub is, once both ranks are there."""
     path = logdir / "plugins/hooktrace/channel.json"
-    end = time.monotonic() + 60
-    while True:
-        assert time.monotonic() < end, "the ranks have no channel"
-        if path.exists() and tracer._channel is not None and tracer._channel.hub is not None:
-            both = tracer._channel.roster
-            if len(both) == 2 or dist.get_rank():
-                break
-        time.sleep(0.01)
+
+    def both_are_there() -> bool:
+        channel = tracer._channel
+        is_known = path.exists() and channel is not None and channel.hub is not None
+        return is_known and (len(channel.roster) == 2 or dist.get_rank() > 0)
+
+    assert wait_for(both_are_there), "the ranks have no channel"
     dist.barrier()
     return path.stat().st_mode & 0o777
 
@@ -139,3 +141,52 @@ def _ctl(logdir: Path, *words: str) -> Any:
     command = [sys.executable, "-m", "hooktrace", "ctl", str(logdir), *words, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, json.loads(done.stdout or "{}"), done.stderr
+
+
+LATE, LATE_S = 1, 0.1
+"""Far more than a busy machine holds up the other rank."""
+
+_ENOUGH = 9
+"""Steps of which the most are to name it."""
+
+_DEADLINE_S = 60.0
+
+
+@on(2)
+def test_the_whole_job_is_looked_at_while_it_trains(rank: int) -> None:
+    """Most records name the late rank, since a machine may hold up another; ``top`` shows it."""
+    folder = shared_folder()
+    seen: dict[str, Any] = {}
+    with Tracer([RecordFileExporter(folder)], error_every=0) as tracer:
+        job = Job(rank, tracer)
+        looking = threading.Thread(target=_look, args=(tracer, folder, seen))
+        if rank == 0:
+            looking.start()
+        ended = torch.zeros(())
+        while not ended:
+            time.sleep(LATE_S if rank == LATE else 0.0)
+            job.train(1)
+            ended.fill_(rank == 0 and not looking.is_alive())
+            dist.broadcast(ended, 0)
+        dist.barrier()
+        del job
+    assert tracer.losses() == {}
+    if rank == 0:
+        assert seen["last"].count(LATE) > len(seen["last"]) / 2
+        assert (2, 2) in seen["ranks"]
+        assert "2 of 2 ranks have told" in seen["top"]
+
+
+def _look(tracer: Tracer, logdir: Path, seen: dict[str, Any]) -> None:
+    end = time.monotonic() + _DEADLINE_S
+    while time.monotonic() < end:
+        of_job = tracer.records(JobStepRecord)
+        seen["last"] = [r.spread.last_rank for r in of_job if r.spread.last_rank is not None]
+        seen["ranks"] = {(r.world_size, r.spread.ranks) for r in of_job}
+        if len(seen["last"]) >= _ENOUGH:
+            break
+        time.sleep(0.1)
+    command = [sys.executable, "-m", "hooktrace", "top", str(logdir)]
+    seen["top"] = subprocess.run(
+        command, capture_output=True, text=True, timeout=_DEADLINE_S, check=False
+    ).stdout

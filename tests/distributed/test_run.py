@@ -1,19 +1,23 @@
-"""``hooktrace run`` with real launchers: results stay the script's own, and files are left."""
+"""Real launchers: ``hooktrace run`` keeps what a script does; a job that is started again."""
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from hooktrace.records.files import record_path
+from hooktrace.records.reader import read_parts
 from tests.distributed.programs import TORCHRUN, call
 from tests.integrations.rows import Framework, shows
 
 pytestmark = pytest.mark.slow
 
 SCRIPT = str(Path(__file__).with_name("auto_script.py"))
+RESTARTED = str(Path(__file__).with_name("restart_script.py"))
 RUN = ["-m", "hooktrace", "run"]
 ANY = Framework("any", "`torchrun ... -m hooktrace run train.py`", "torch")
 
@@ -70,3 +74,26 @@ def test_under_opentelemetrys_launcher(tmp_path: Path) -> None:
     code, said = call(["-c", launcher, *ranks, SCRIPT, "traced"], tmp_path, **nowhere)
     assert code == 0, said
     assert len(lines_of_hooktrace(said)) == 3, said
+
+
+def test_what_is_aborted_starts_again_and_each_tracer_finds_its_own_ranks(tmp_path: Path) -> None:
+    """A check is a hang as any other; nobody asks the ranks before, and a late one is found."""
+    launch = [*TORCHRUN, "--nproc-per-node", "2", "--max-restarts", "1", RESTARTED, str(tmp_path)]
+    code, said = call(launch, tmp_path)
+    assert code == 0, said
+    told = [line for line in said.splitlines() if "hooktrace ends rank" in line]
+    # Once one has ended, the launcher ends the other: on a busy machine before it says so.
+    assert len(told) == 2 or (told and "closing signal SIGTERM" in said)
+    for line in told:
+        waited = re.search(r"has waited ([0-9.]+) s on rank 0 for rank 1, which is in", line)
+        assert waited, line
+        assert float(waited[1]) < 10  # for which the probes themselves would wait
+    for rank in range(2):
+        assert read_parts([record_path(tmp_path, rank)]).hangs
+    assert said.count("20 steps in start 1") == 2
+    turns = {file.stem: json.loads(file.read_text()) for file in tmp_path.glob("*.json")}
+    assert sorted(turns) == ["0-0", "1-0", "1-1", "1-2"]
+    for name, found in turns.items():
+        assert found == [name.replace("-", " ")] * 2
+    assert "no channel" not in said
+    assert "is not reached" not in said
