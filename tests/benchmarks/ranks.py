@@ -31,7 +31,7 @@ from hooktrace.records import StepSpread
 from hooktrace.records.job import Range
 from hooktrace.staging.job import job_store
 from hooktrace.testing.ranks import run_ranks
-from tests.ranks.channel.jobs import ask
+from tests.ranks.channel.jobs import ask, wait_for
 
 from .harness import STATM, resident_mib
 
@@ -215,8 +215,5 @@ def _status_s(channel: Channel, world_size: int) -> float:
 
 
 def _wait_for(reached: Callable[[], bool]) -> None:
-    end = time.monotonic() + _DEADLINE_S
-    while not reached():
-        if time.monotonic() > end:
-            raise TimeoutError("the simulated hosts did not come; the machine is too busy for this")
-        time.sleep(0.01)
+    if not wait_for(reached, _DEADLINE_S):
+        raise TimeoutError("the simulated hosts did not come; the machine is too busy for this")

@@ -6,7 +6,7 @@ import logging
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,13 @@ def backward(
     # torch.manual_seed would format three stacks, for devices that are not there.
     torch.default_generator.manual_seed(1000 * rank + step)
     ddp(torch.randn(4, width).to(dtype)).square().sum().backward()
+
+
+def make_steps(ddp: nn.Module, rank: int, numbers: Iterable[int]) -> None:
+    """Run passes, each of which begins without gradients."""
+    for step in numbers:
+        ddp.zero_grad()
+        backward(ddp, rank, step)
 
 
 def gradients(ddp: nn.Module) -> torch.Tensor:

@@ -26,6 +26,7 @@ from hooktrace import Tracer, hooks
 from hooktrace.ranks.hang.messages import STATUS
 from hooktrace.records import HangRecord
 from tests.distributed.harness import Ranks, scenario
+from tests.ranks.channel.jobs import wait_for
 
 RANKS, STEPS = 3, 1200
 HANG_AFTER_S = 2.0
@@ -61,7 +62,7 @@ class Looks:
     def wait(self) -> None:
         """Wait until the hub has looked twice more: somebody suspects, and it finds an excuse."""
         before = self.count
-        _until(lambda: self.count >= before + 2)
+        wait_for(lambda: self.count >= before + 2)
 
 
 class SlowFile(io.BytesIO):
@@ -145,9 +146,9 @@ def calm(rank: int) -> Seen:
         time.sleep(1)  # what was suspected last
         hangs = tracer.hangs()
         if rank == 1:
-            _until(lambda: len(tracer.hangs()) > len(hangs))
+            wait_for(lambda: len(tracer.hangs()) > len(hangs))
         _step(ddp)
-        _until(lambda: any(h.ended_after_ns is not None for h in tracer.hangs()[len(hangs) :]))
+        wait_for(lambda: any(h.ended_after_ns is not None for h in tracer.hangs()[len(hangs) :]))
         held_up = tracer.hangs()[len(hangs) :]
         _step(ddp)
     return Seen(took_s, excused_s, hangs, held_up)
@@ -177,9 +178,3 @@ def test_no_hang_is_told_where_there_is_none() -> None:
 
 def _step(ddp: nn.Module) -> None:
     ddp(torch.ones(2, 8)).sum().backward()
-
-
-def _until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while time.monotonic() < end and not true():
-        time.sleep(0.05)

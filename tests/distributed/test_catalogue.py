@@ -11,7 +11,7 @@ import torch.distributed as dist
 from hooktrace import Tracer, hooks
 from hooktrace.hooks import DDPCommHookType
 from tests.distributed.harness import on
-from tests.distributed.models import backward, gradients, make_ddp
+from tests.distributed.models import backward, gradients, make_ddp, make_steps
 
 pytestmark = pytest.mark.slow
 
@@ -33,9 +33,7 @@ def test_each_hook_registers_by_its_type(rank: int) -> None:
                 ddp = make_ddp(0.001)
                 state = member.value.make_state(None, **member.value.check_options)
                 hooks.register_ddp_comm_hook(member, ddp, state, tracer if traced else None)
-                for step in range(5):
-                    ddp.zero_grad()
-                    backward(ddp, rank, step)
+                make_steps(ddp, rank, range(5))
                 runs.append(gradients(ddp))
             last = tracer.buckets()[-1]
         assert torch.equal(*runs), member

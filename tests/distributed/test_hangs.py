@@ -30,6 +30,7 @@ from hooktrace.tracing.tracer import open_tracers
 from tests.distributed.harness import Group, here, name_of
 from tests.distributed.models import backward, make_ddp
 from tests.fakes import plain
+from tests.ranks.channel.jobs import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +41,6 @@ HANG_AFTER_S = 1.5
 LATE = 1
 """The rank that does something else."""
 
-MEETS_S = 60.0
 DEADLINE_S = 120.0
 AT_ONCE = 4
 """Jobs that hang at the same time: they wait most of it."""
@@ -85,34 +85,28 @@ def steps_until(
 
 def meet(rank: int) -> None:
     """Wait until the hub, at rank 0, knows all: of one that never came nobody could tell."""
-    store, end = job_store("hangs"), time.monotonic() + MEETS_S
-    (tracer,) = open_tracers
-    while rank == 0 and len(tracer._channel.roster) < dist.get_world_size():
-        assert time.monotonic() < end, "the ranks do not meet"
-        time.sleep(0.01)
+    store, (tracer,) = job_store("hangs"), open_tracers
     if rank == 0:
+        ranks = dist.get_world_size()
+        assert wait_for(lambda: len(tracer._channel.roster) == ranks), "the ranks do not meet"
         store.set("together", "")
-    while not store.check(["together"]):
-        assert time.monotonic() < end, "rank 0 does not say that all are there"
-        time.sleep(0.01)
+    assert wait_for(lambda: store.check(["together"])), "rank 0 does not say that all are there"
 
 
 def for_ever() -> None:
     time.sleep(600)
 
 
-def hang(rank: int, act: Callable[[], object], who: int = LATE, **hooked: Any) -> None:
-    """Have one rank do something before its backward pass, and all train on."""
+def hang(
+    rank: int, act: Callable[[], object] = lambda: None, who: int = LATE, **hooked: Any
+) -> None:
+    """Have one rank do something before its backward pass, if not in its hook; all train on."""
     ddp = steps_until(rank, **hooked)
     if rank == who:
         act()
     for step in range(HANGS_AT, 100):
         backward(ddp, rank, step)
     for_ever()
-
-
-def nothing() -> None:
-    """Leave it to the hook."""
 
 
 def hub_stopped(rank: int) -> None:
@@ -130,9 +124,9 @@ def slow(rank: int) -> None:
 
     def until_told() -> None:
         (tracer,) = open_tracers
-        end = time.monotonic() + MEETS_S
+        end = time.monotonic() + DEADLINE_S
         while not tracer.hangs() and time.monotonic() < end:
-            time.sleep(0.05)
+            time.sleep(0.05)  # in this file, which the message names
 
     hang(rank, until_told)
 
@@ -205,7 +199,7 @@ def lost_future(state: list[int], bucket: Any) -> Any:
 
 def never_completed(rank: int) -> None:
     """A plain hook loses a future, on all ranks."""
-    hang(rank, nothing, hook=lost_future, state=[])
+    hang(rank, hook=lost_future, state=[])
 
 
 @hooktrace.staged
@@ -221,7 +215,7 @@ def on_some_ranks(state: list[int], bucket: Any) -> Iterator[Any]:
 
 def some_ranks_only(rank: int) -> None:
     """Rank 1 leaves out a bucket's collective, and its next one pairs up with the others'."""
-    hang(rank, nothing, hook=on_some_ranks, state=[])
+    hang(rank, hook=on_some_ranks, state=[])
 
 
 def waits_in_callback(rank: int) -> None:
@@ -232,7 +226,7 @@ def waits_in_callback(rank: int) -> None:
         start_powerSGD_iter=HANGS_AT + 1,
         min_compression_rate=0.5,
     )
-    hang(rank, nothing, hook=powerSGD_hook.powerSGD_hook, state=state)
+    hang(rank, hook=powerSGD_hook.powerSGD_hook, state=state)
 
 
 def no_channel(rank: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -18,7 +17,16 @@ from hooktrace import Tracer, instrument
 from hooktrace.staging import pass_end
 from hooktrace.tracing import hookless
 from tests.distributed.harness import on, scenario
-from tests.distributed.models import anomalies, backward, gradients, heard, make_ddp, make_model
+from tests.distributed.models import (
+    anomalies,
+    backward,
+    gradients,
+    heard,
+    make_ddp,
+    make_model,
+    make_steps,
+)
+from tests.ranks.channel.jobs import wait_for
 from tests.versions import HOOKS_GROUPS
 
 pytestmark = [
@@ -37,10 +45,8 @@ class Told:
 
     def __init__(self, tracer: Tracer) -> None:
         # A callback may come when DDP has gone on, after those of later steps even.
-        deadline = time.monotonic() + 30
         begun = sum(model.step + 1 for model in tracer.models.all())
-        while len(tracer.steps()) < begun and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_for(lambda: len(tracer.steps()) >= begun)
         recent = tracer._recent.steps()
         self.steps = [
             (
@@ -91,9 +97,7 @@ def run(
 
 
 def _plain(ddp: DistributedDataParallel, rank: int) -> None:
-    for step in range(STEPS):
-        ddp.zero_grad()
-        backward(ddp, rank, step)
+    make_steps(ddp, rank, range(STEPS))
 
 
 def _accumulating(ddp: DistributedDataParallel, rank: int) -> None:
@@ -107,9 +111,7 @@ def _accumulating(ddp: DistributedDataParallel, rank: int) -> None:
 def _joining(ddp: DistributedDataParallel, rank: int) -> None:
     """Rank 0 has two steps less."""
     with ddp.join():
-        for step in range(STEPS + 2 * rank):
-            ddp.zero_grad()
-            backward(ddp, rank, step)
+        make_steps(ddp, rank, range(STEPS + 2 * rank))
 
 
 def _with_its_own(ddp: DistributedDataParallel, rank: int) -> None:

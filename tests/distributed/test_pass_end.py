@@ -18,7 +18,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from hooktrace import HookError, Tracer, instrument, trace
 from hooktrace.staging import pass_end
 from tests.distributed.harness import on, scenario
-from tests.distributed.models import backward, make_ddp, traced
+from tests.distributed.models import backward, make_ddp, make_steps, traced
 from tests.distributed.test_hookless import CAP_MB, SCRIPTS, Twice, run
 from tests.fakes import calls_in_flight, plain
 from tests.ranks.channel.jobs import wait_for
@@ -96,9 +96,7 @@ def test_what_a_step_exposes_is_its_own(rank: int) -> None:
             backward(ddp, rank, 0)
             if rank == 1:
                 next(ddp.module.parameters()).register_hook(lambda _: time.sleep(late_s))
-            for step in range(1, 4):
-                ddp.zero_grad()
-                backward(ddp, rank, step)
+            make_steps(ddp, rank, range(1, 4))
             tracer.flush()
             step, buckets = tracer._recent.steps()[-1]
         dist.barrier()
@@ -123,9 +121,7 @@ def test_what_has_arrived_is_not_in_flight(rank: int) -> None:
 
         with Tracer(error_every=0) as tracer:
             instrument(ddp, hook, tracer=tracer)
-            for step in range(4):
-                ddp.zero_grad()
-                backward(ddp, rank, step)
+            make_steps(ddp, rank, range(4))
             handle = next(ddp.module.parameters()).register_hook(wait)
             with pytest.raises(RuntimeError, match="out of data"):
                 backward(ddp, rank, 4)
@@ -154,15 +150,23 @@ def _short_and_late(result: torch.Tensor) -> torch.Tensor:
 @on(2)
 @untimed
 def test_a_wrong_result_fails_the_pass(rank: int) -> None:
-    """Before DDP reads what was there when the pass ended, and after where DDP had to wait."""
-    for take, what in ((_nothing, "None"), (_short_and_late, "elements")):
+    """Before DDP reads what was there when the pass ended, and after where DDP had to wait.
+
+    Also of a pass that is recorded in part: the call of its last bucket is not.
+    """
+    for take, what, in_part in (
+        (_nothing, "None", False), (_short_and_late, "elements", False), (_nothing, "None", True),
+    ):  # fmt: skip
         ddp, hook = make_ddp(CAP_MB), Taken()
         with Tracer(error_every=0) as tracer:
+
+            def arrives(gradient: torch.Tensor) -> None:
+                hook.arrives(gradient)  # noqa: B023
+                tracer.recording = not (in_part and hook.take)  # noqa: B023
+
             instrument(ddp, hook, tracer=tracer)
-            next(ddp.module.parameters()).register_hook(hook.arrives)
-            for step in range(3):
-                ddp.zero_grad()
-                backward(ddp, rank, step)
+            next(ddp.module.parameters()).register_hook(arrives)
+            make_steps(ddp, rank, range(3))
             hook.take = take
             ddp.zero_grad()
             with pytest.raises(HookError, match=what) as raised:
@@ -196,28 +200,6 @@ def test_a_wrong_result_fails_the_first_pass_of_a_step(rank: int) -> None:
 
 @on(2)
 @untimed
-def test_a_wrong_result_fails_a_pass_that_is_recorded_in_part(rank: int) -> None:
-    """The call of its last bucket is not."""
-    ddp, hook = make_ddp(CAP_MB), Taken()
-    with Tracer(error_every=0) as tracer:
-        instrument(ddp, hook, tracer=tracer)
-        for step in range(4):
-            ddp.zero_grad()
-            backward(ddp, rank, step)
-        hook.take = _nothing
-
-        def pause(gradient: torch.Tensor) -> None:
-            hook.arrives(gradient)
-            tracer.recording = False
-
-        next(ddp.module.parameters()).register_hook(pause)
-        with pytest.raises(HookError, match="None"):
-            backward(ddp, rank, 4)
-    dist.barrier()
-
-
-@on(2)
-@untimed
 def test_an_error_that_a_hook_survives_stays_where_it_was(rank: int) -> None:
     """One that calls another, and averages itself where that raises."""
     ddp = make_ddp(CAP_MB)
@@ -237,9 +219,7 @@ def test_an_error_that_a_hook_survives_stays_where_it_was(rank: int) -> None:
                 return default_hooks.allreduce_hook(state, bucket)
 
         ddp.register_comm_hook(None, careful)
-        for step in range(4):
-            ddp.zero_grad()
-            backward(ddp, rank, step)
+        make_steps(ddp, rank, range(4))
     assert {found.kind for found in tracer.anomalies()} == {"hook_exception"}
     dist.barrier()
 

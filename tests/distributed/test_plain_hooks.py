@@ -29,6 +29,7 @@ from tests.distributed.models import (
     heard,
     make_ddp,
     make_model,
+    make_steps,
     traced,
     train,
 )
@@ -283,8 +284,7 @@ def test_nothing_is_kept_of_calls_that_have_ended(rank: int) -> None:
     try:
         with Tracer(error_every=0) as tracer:
             instrument(ddp, default_hooks.allreduce_hook, tracer=tracer)
-            for step in range(50):
-                backward(ddp, rank, step)
+            make_steps(ddp, rank, range(50))
             tracer.flush()
             buckets = tracer.steps()[-1].bucket_count
             # gloo's workers let go of the last ones when they come to it.

@@ -29,6 +29,7 @@ from tests.distributed.models import (
     gradients,
     make_ddp,
     make_model,
+    make_steps,
     of_all_ranks,
     train,
 )
@@ -77,9 +78,7 @@ def test_join_dummies_are_marked_and_counted(rank: int) -> None:
         ddp = make_ddp()
         ddp.register_comm_hook(None, trace(hooks.allreduce_hook, tracer=tracer))
         with ddp.join():
-            for step in range(3 if rank == 0 else 5):
-                ddp.zero_grad()
-                backward(ddp, rank, step)
+            make_steps(ddp, rank, range(3 if rank == 0 else 5))
         steps = tracer.steps()
     assert [(s.step, s.join_dummy) for s in steps] == [(n, rank == 0 and n >= 3) for n in range(5)]
     assert len({s.bucket_count for s in steps[1:]}) == 1
@@ -154,8 +153,7 @@ def test_records_hold_together(rank: int) -> None:
         ddp = make_ddp()
         hooktrace.instrument(ddp, hooks.fp16_compress_hook, tracer=tracer, model="net")
         start = time.perf_counter_ns()
-        for step in range(4):
-            backward(ddp, rank, step)
+        make_steps(ddp, rank, range(4))
         end = time.perf_counter_ns()
         steps, found, run = tracer.steps(), tracer.buckets(), tracer.run_info()
     assert (run.rank, run.world_size, run.backend) == (rank, 2, "gloo")

@@ -22,6 +22,7 @@ from hooktrace.records.files import find_records
 from tests.distributed.harness import environment
 from tests.distributed.programs import TORCHRUN
 from tests.distributed.test_check import processes_of
+from tests.ranks.channel.jobs import wait_for
 from tests.versions import HOOKS_GROUPS
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
@@ -159,11 +160,8 @@ def test_ctrl_c_ends_the_job_and_says_what_is_known(tmp_path: Path) -> None:
     process = tuning(tmp_path, command(tmp_path, *SMALL), "--caps", "0.002")
     signal.signal(signal.SIGINT, before)
     third = tmp_path / "out" / "start2"
-    end = time.monotonic() + DEADLINE_S
-    while not third.exists():
-        assert time.monotonic() < end
-        assert process.poll() is None
-        time.sleep(0.1)
+    assert wait_for(lambda: third.exists() or process.poll() is not None, DEADLINE_S)
+    assert process.poll() is None
     process.send_signal(signal.SIGINT)
     ran = ended(tmp_path, process)
     assert ran.code == 1, ran.err
