@@ -14,9 +14,8 @@ from rich.console import Console
 from hooktrace.commands.bench.cost import per_bucket
 from hooktrace.commands.bench.table import HEADING, Row, line_of, machine_facts
 
-from .drain import drain
+from .drain import drain, memory
 from .hooks import hooks_beside_torchs
-from .long_run import memory
 from .other_calls import other_calls
 from .programs import large_report, start_up
 from .ranks import ranks

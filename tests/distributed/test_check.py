@@ -65,9 +65,8 @@ def test_what_goes_wrong_in_training_is_named() -> None:
         expected = IN_TRAINING[name]
         if expected is None:
             assert not result.problems
-            assert (
-                result.cases[0].note == "relative error of a step 0, of their sum 0; compression 1"
-            )
+            note = "relative error of a step 0, of their sum 0; compression 1"
+            assert result.cases[0].note == note
             continue
         kind, rank, message = expected
         (problem,) = result.problems
@@ -116,18 +115,11 @@ def test_check_hook_returns_or_raises() -> None:
 
 def run(hook: str, directory: Path) -> subprocess.Popen[str]:
     """Start the command, with its temporary files in a directory that names its processes."""
+    command = [sys.executable, "-m", "hooktrace", "check", f"{HOOKS}:{hook}"]
     return subprocess.Popen(
-        [
-            *(sys.executable, "-m", "hooktrace", "check", f"{HOOKS}:{hook}"),
-            "--case",
-            "many-buckets",
-        ],
-        env=environment(TMPDIR=directory),
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+        [*command, "--case", "many-buckets"], env=environment(TMPDIR=directory), cwd=REPOSITORY,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
 
 
 def left_in(directory: Path) -> list[Path]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -25,6 +23,7 @@ from hooktrace.records.reader import read_parts
 from hooktrace.tracing.tracer import Tracer
 from tests.distributed.harness import on
 from tests.distributed.models import make_ddp, of_all_ranks, shared_folder
+from tests.distributed.programs import finished
 from tests.ranks.channel.jobs import wait_for
 
 pytestmark = pytest.mark.slow
@@ -138,9 +137,8 @@ def _wait_for_channel(tracer: Tracer, logdir: Path) -> int:
 
 def _ctl(logdir: Path, *words: str) -> Any:
     """Return what ``hooktrace ctl`` says in another process."""
-    command = [sys.executable, "-m", "hooktrace", "ctl", str(logdir), *words, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    return done.returncode, json.loads(done.stdout or "{}"), done.stderr
+    code, told, said = finished(["-m", "hooktrace", "ctl", logdir, *words, "--json"], logdir)
+    return code, json.loads(told or "{}"), said
 
 
 LATE, LATE_S = 1, 0.1
@@ -186,7 +184,4 @@ def _look(tracer: Tracer, logdir: Path, seen: dict[str, Any]) -> None:
         if len(seen["last"]) >= _ENOUGH:
             break
         time.sleep(0.1)
-    command = [sys.executable, "-m", "hooktrace", "top", str(logdir)]
-    seen["top"] = subprocess.run(
-        command, capture_output=True, text=True, timeout=_DEADLINE_S, check=False
-    ).stdout
+    seen["top"] = finished(["-m", "hooktrace", "top", logdir], logdir)[1]

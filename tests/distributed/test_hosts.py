@@ -34,6 +34,7 @@ from tests.distributed.harness import WORKER, Group, environment, launched, name
 from tests.distributed.models import backward, make_ddp, shared_folder
 from tests.distributed.test_hangs import FOLDER, HANGS_AT, read, steps_until
 from tests.distributed.test_skew import KNOWN_S, all_know
+from tests.ranks.channel import jobs
 from tests.ranks.channel.jobs import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
@@ -194,9 +195,8 @@ class Bare:
         self._ranks = [
             subprocess.Popen(
                 [
-                    *("ip", "netns", "exec", hosts[rank // 2], sys.executable),
-                    *(str(WORKER.with_name("channel_rank.py")), str(rank), "4"),
-                    *(addresses[rank // 2], str(port)),
+                    *("ip", "netns", "exec", hosts[rank // 2], sys.executable, "-m"),
+                    *(jobs.__name__, str(rank), "4", addresses[rank // 2], str(port)),
                 ],
                 env=environment(),
                 stdin=subprocess.PIPE,

@@ -1,19 +1,26 @@
-"""A job whose ranks are channels in one process: they meet in a store, over loopback."""
+"""A job whose ranks are channels in one process: they meet in a store, over loopback.
+
+``python -m tests.ranks.channel.jobs RANK SIZE HOST PORT``: one rank, on its own, of a job whose
+store is at HOST and PORT.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from torch.distributed import HashStore
+from torch.distributed import HashStore, TCPStore
 
 from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.messages import Member
 from hooktrace.ranks.channel.node import Answers
+from hooktrace.ranks.channel.process import member_of
 from hooktrace.records import ClockRecord
 
 S = 1_000_000_000
@@ -99,3 +106,29 @@ class Job:
 
         channel.run(break_off)
         ended.join(10)
+
+
+def main(rank: int, size: int, host: str, port: int) -> None:
+    """Be a rank until the input ends; for each line of it ask all below, and print what came.
+
+    Who answers, the others' states, whether it is the hub.
+    """
+    store = TCPStore(host, port, size, is_master=rank == 0, wait_for_workers=False)
+    me = member_of(rank, os.getpid())
+    channel = Channel(me, size, store, time.perf_counter_ns, lambda _: None)
+    channel.handlers["who"] = lambda _: b""
+    channel.start()
+    for _ in sys.stdin:
+        found = ask(channel, "who", b"", 2.0)
+        facts = {
+            "is_hub": channel.is_hub,
+            "answers": sorted(found.answers),
+            "silent": {number: silent.state for number, silent in found.silent.items()},
+        }
+        sys.stdout.write(json.dumps(facts) + "\n")
+        sys.stdout.flush()
+    channel.close()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
