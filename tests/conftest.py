@@ -34,7 +34,6 @@ LONGEST = (
     "distributed/test_run_sharded.py",
     "distributed/test_run.py",
     "distributed/test_hangs.py",
-    "distributed/test_examples.py",
     "distributed",
     "browser",
 )

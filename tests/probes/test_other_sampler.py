@@ -1,4 +1,4 @@
-"""Of whose step a window is; what it shows, real processes do (test_other_collectives.py)."""
+"""Of whose step a window is; what it shows, real processes do (test_plain_hooks.py)."""
 
 from __future__ import annotations
 
