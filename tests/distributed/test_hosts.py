@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -119,20 +119,25 @@ def hosts() -> Iterator[list[str]]:
 AHEAD_S = 1000
 
 
+def on_host(
+    hosts: list[str], rank: int, port: int, *script: str, before: Sequence[str] = ()
+) -> list[str]:
+    """Return what starts a rank by torch's launcher; ``before``: of that, on its host."""
+    return [
+        *("ip", "netns", "exec", hosts[rank], *before, sys.executable, "-m"),
+        *("torch.distributed.run", "--nnodes", "2", "--node-rank", str(rank)),
+        *("--nproc-per-node", "1", "--master-addr", "10.77.0.1", "--master-port", str(port)),
+        *script,
+    ]
+
+
 def commands(hosts: list[str], port: int) -> list[list[str]]:
-    """Return what starts a job of one rank on each host, by torch's launcher."""
-    found = []
-    for rank, name in enumerate(hosts):
-        clock = ["unshare", "--time", "--fork", "--monotonic", str(AHEAD_S)] if rank else []
-        found.append(
-            [
-                *("ip", "netns", "exec", name, *clock),
-                *(sys.executable, "-m", "torch.distributed.run"),
-                *("--nnodes", "2", "--node-rank", str(rank), "--nproc-per-node", "1"),
-                *("--master-addr", "10.77.0.1", "--master-port", str(port), str(WORKER)),
-            ]
-        )
-    return found
+    """Return what starts a job of one rank on each host, the second with another clock."""
+    clock = ("unshare", "--time", "--fork", "--monotonic", str(AHEAD_S))
+    return [
+        on_host(hosts, rank, port, str(WORKER), before=before)
+        for rank, before in enumerate([(), clock])
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -307,28 +312,22 @@ def test_a_tuning_on_two_hosts_is_told_by_rank_0s(hosts: list[str], tmp_path: Pa
     """
     script = str(WORKER.with_name("tune_script.py"))
     tunings = []
-    for node, name in enumerate(hosts):
+    small = ("--width", "24", "--layers", "2", "--no-half-on", "1")
+    for rank, name in enumerate(hosts):
         folder = tmp_path / name
         folder.mkdir()
+        tune = (
+            *(sys.executable, "-m", "hooktrace", "tune", "--hooks", "fp16,allreduce"),
+            *("--caps", "0.002", "--steps", "40", "--minutes", "4"),
+            *("--out", str(folder), "--json", str(folder / "tuned.json"), "--"),
+        )
         tunings.append(
             subprocess.Popen(
-                [
-                    *("ip", "netns", "exec", name, sys.executable, "-m", "hooktrace", "tune"),
-                    *("--hooks", "fp16,allreduce", "--caps", "0.002"),
-                    *("--steps", "40", "--minutes", "4"),
-                    *("--out", str(folder), "--json", str(folder / "tuned.json"), "--"),
-                    *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"),
-                    *("--node-rank", str(node), "--nproc-per-node", "1"),
-                    *("--master-addr", "10.77.0.1", "--master-port", "29410"),
-                    *(script, str(folder), "--width", "24", "--layers", "2"),
-                    *("--no-half-on", "1"),
-                ],
+                on_host(hosts, rank, 29410, script, str(folder), *small, before=tune),
                 env=environment(GLOO_SOCKET_IFNAME="cable"),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             )
-        )
+        )  # fmt: skip
     try:
         (first, other) = [one.communicate(timeout=4 * DEADLINE_S)[0] for one in tunings]
     finally:

@@ -27,6 +27,7 @@ from tests.distributed.models import (
     gradients,
     heard,
     make_ddp,
+    make_steps,
     of_all_ranks,
     traced,
 )
@@ -55,8 +56,7 @@ def test_ranks_agree_on_what_is_checked(rank: int) -> None:
     with Tracer(error_every=1) as tracer:
         hook = hooks.allreduce_hook
         ddp.register_comm_hook(None, hook if rank else hooktrace.trace(hook, tracer=tracer))
-        for step in range(20):
-            backward(ddp, rank, step)
+        make_steps(ddp, rank, range(20))
         assert checked_of(tracer) == []
     with (
         heard("is no longer measured") as said,
@@ -65,8 +65,7 @@ def test_ranks_agree_on_what_is_checked(rank: int) -> None:
         # Other layers than before: of models that are alike rank 0 has traced one more.
         ddp = make_ddp(CAP_MB, 2)
         hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
-        for step in range(20):
-            backward(ddp, rank, step)
+        make_steps(ddp, rank, range(20))
         assert checked_of(tracer) == []
     (message,) = said
     assert "is no longer measured: " in message
