@@ -121,10 +121,7 @@ def close_window(of: object, until_ns: int | None = None) -> None:
 
 
 def _issuer(frame: FrameType | None) -> tuple[str, bool] | None:
-    """Return which line issued a collective, and whether DDP did; ``None`` of a bucket's.
-
-    ``frame``: what torch's function was called from.
-    """
+    """Return which line issued a collective, and whether DDP did; ``None`` of a bucket's."""
     if frame is None or frame.f_code is engine_code:
         return None
     where, of_ddp, in_module = "", False, False
