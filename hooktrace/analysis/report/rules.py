@@ -19,7 +19,7 @@ import numpy as np
 
 from ...records.compression_error import vnmse
 from ...records.hook_names import AVERAGES
-from ...records.units import bandwidth, listed, mb, milliseconds, ms, named_ranks, percent
+from ...records.units import bandwidth, counted, listed, mb, milliseconds, ms, named_ranks, percent
 from ..run.order import LateRank, why_nobody
 from .facts import SLOW, BucketError, BucketFacts, Finding, ModelFacts
 
@@ -84,7 +84,8 @@ def communication_is_exposed(model: ModelFacts) -> Iterator[Finding]:
     if model.wire_bytes == 0:
         sentence = f"Nothing is communicated: {model.hook} sends nothing."
     sampled = model.left_out.get("checked", 0)
-    checked = f"; {sampled} sampled steps are not among them" if sampled else ""
+    are = "is" if sampled == 1 else "are"
+    checked = f"; {counted(sampled, 'sampled step')} {are} not among them" if sampled else ""
     kinds = model.several_kinds
     if not model.are_alike:
         kinds = "steps are of several kinds: not all have the same collectives; medians are of all"
