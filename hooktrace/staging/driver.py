@@ -9,10 +9,11 @@
 A run is the very call that its stamps are written on.  Each object and each function call costs a
 microsecond or two here, since DDP calls a hook with cold caches.  So the usual call, of one
 collective, is written out in one function for the training thread (``StagedHook.launch``) and one
-for the callback (``finish``).  The callback runs on the backend's thread, where what the training
-thread used last has to come from the other core: it looks at no more than it must, and what the
-collective is, and whether the bucket's buffer still has its size, was seen when it was issued.  A
-run that has ended holds no tensor.  What the hook raises is put on the record and leaves as a
+for the callback (``finish``).  The callback runs on the backend's thread, often on another core,
+whose caches lack what the training thread has just used.  So the training thread looks at the
+collective and at the buffer's size, once the collective is issued; the callback stamps.
+
+A run that has ended holds no tensor.  What the hook raises is put on the record and leaves as a
 ``HookError``.
 """
 
@@ -56,8 +57,8 @@ class StagedRun(BucketCall):
     """A call of a staged hook: its driver, and its stamps, unless it has no recorder.
 
     ``name``: of the hook.  ``state``, ``bucket``: what it was called with.  ``yielded``: the
-    operation that its generator has yielded last.  ``own``: the bucket's buffer, where that is
-    what was communicated, and has its size.
+    operation that its generator has yielded last.  ``own``: the bucket's buffer, if the
+    collective is on it and it has the bucket's size.
     """
 
     __slots__ = ("bucket", "generator", "name", "own", "state", "yielded")
