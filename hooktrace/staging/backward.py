@@ -79,14 +79,11 @@ class _Pass:
         self.task = task
         self.watching: list[Callable[[bool], object]] = []
 
-    def __call__(self) -> None:
-        self._end(failed=False)
-
     def __del__(self) -> None:
         if self.watching:
-            self._end(failed=True)
+            self(failed=True)
 
-    def _end(self, *, failed: bool) -> None:
+    def __call__(self, failed: bool = False) -> None:
         # Hooks may still come, from other callbacks: under a static graph all of the first pass do.
         _passes.pop(self.task, None)
         watching, self.watching = self.watching, []
@@ -109,6 +106,7 @@ def call_all(functions: Iterable[Callable[[T], object]], argument: T) -> None:
 _passes: dict[int, weakref.ref[_Pass]] = {}
 
 _BY_HAND = "require_manual_backward_finalization"
+_CAN_WAIT_LATER = hasattr(DistributedDataParallel, _BY_HAND)
 _by_hand: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
 
 
@@ -117,15 +115,17 @@ def waits_later(ddp: weakref.ref[Any] | None) -> bool:
 
     ``ddp``: ``None`` where it is not known; then it may be any of the process that does.
     """
+    if not _CAN_WAIT_LATER:
+        return False
     return bool(_by_hand) if ddp is None else getattr(ddp(), _BY_HAND, False)
 
 
 @functools.cache
 def hear_of_finalization() -> None:
     """Take note of it when a DDP model is to be finalised by hand; once a process."""
-    required = getattr(DistributedDataParallel, _BY_HAND, None)
-    if required is None:
+    if not _CAN_WAIT_LATER:
         return
+    required = getattr(DistributedDataParallel, _BY_HAND)
 
     def heard(self: Any, by_hand: bool) -> None:
         required.fset(self, by_hand)

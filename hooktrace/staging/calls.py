@@ -196,8 +196,8 @@ class BucketCall:
                 self.lose_stamps(error)
 
     def record_around_backward(self) -> None:
-        """Record an event where backward may go on after the last bucket's call, or has ended."""
-        if self.on_device and not self.device_over:
+        """Record on its device where backward may go on after the last call, or has ended."""
+        if not self.device_over:
             with suppress(Exception):  # the device does not know then how much backward hid
                 event = self.pool.record(self.slot.device)
                 self.around_backward = (*self.around_backward, event)
@@ -239,7 +239,8 @@ class BucketCall:
             return
         end = NEVER
         if not failed:
-            self.record_around_backward()
+            if self.on_device:
+                self.record_around_backward()
             with suppress(Exception):  # of a clock: the call's own stamps were read by then
                 end = self.clock()
         self.backward_end = end
@@ -361,7 +362,7 @@ class StepCalls(list[BucketCall]):
     will have, as far as is known.  ``complete``: of one that is over, backward came to its end, and
     all calls are here.  ``rebuild``: of its buckets.  ``is_lost``: the ring had no room for it.
     ``bounds``: its calls are looked at when the pass ends (``pass_end.py``), and not timed.
-    ``pass_ends``: false where nothing tells of the end of the pass under way.
+    ``pass_ends``: whether something tells of the end of the pass under way; ``None``: nobody asked.
     """
 
     __slots__ = (
@@ -373,7 +374,7 @@ class StepCalls(list[BucketCall]):
         self.number = number
         self.size = size
         self.is_over = self.complete = self.is_lost = self.bounds = False
-        self.pass_ends = True
+        self.pass_ends: bool | None = None
         self.rebuild = 0
 
     def end(self, rebuild: int, *, complete: bool) -> None:

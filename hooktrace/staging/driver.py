@@ -34,7 +34,7 @@ from .calls import NEVER, NOT_YET, BucketCall, Round, one_after_another
 from .collectives import Future, Operation
 from .hook_checks import no_future, wrong_result
 from .order import Sequencer, round_group
-from .pass_end import AwaitedCall, ends_once
+from .pass_end import AwaitedCall, ends_once, look_at_end
 
 if TYPE_CHECKING:
     from .group_hooks import SeenCollective
@@ -264,11 +264,14 @@ class PlainRun(AwaitedCall):
     in_doubt = ""
     is_watched = False
 
-    @property
-    def is_timed(self) -> bool:
-        """Whether callbacks stamp when it ends; else it is looked at when its pass does."""
+    def wants_callback(self) -> bool:
+        """Return whether a callback is to stamp its end; else have its pass's end looked at."""
         slot = self.slot
-        return slot.is_last or self.held or self.on_device or not slot.model.calls.bounds
+        calls = slot.model.calls
+        if slot.is_last or self.held or self.on_device or not calls.bounds:
+            return True
+        look_at_end(calls)
+        return not calls.bounds
 
     @property
     def staged(self) -> bool:  # type: ignore[override]  # of others it is known before
@@ -349,7 +352,7 @@ class PlainRun(AwaitedCall):
             raise HookError(self.name, self.slot.index, self.error_stage, self.error)
 
 
-def launch_plain(
+def launch_plain(  # noqa: PLR0912  # see above
     name: str, hook: Callable[..., Future], state: Any, bucket: Any, run: PlainRun
 ) -> Future:
     """Run a hook that returns a future; returns one for DDP.
@@ -375,9 +378,26 @@ def launch_plain(
     except TypeError:
         run.fail("hook", no_future(future))
     if run.on_device or not is_done:
-        if run.is_timed:
+        if run.wants_callback():
             return _then(future, run.finish)
         run.bounded, run.awaited = True, future
+        return future
+    # As ``finish`` does, without the call, for the bucket's own tensor.
+    slot = run.slot
+    buffer_of = slot.buffer
+    result: Any
+    try:
+        result = _value(future)
+    except BaseException:  # which ``finish`` puts on the record
+        result = None
+    if result is buffer_of() and result is not None and result.numel() == slot.numel:
+        if is_watched:
+            group_hooks.over(run)
+        clock = run.clock
+        try:
+            run.launched = run.done = clock()
+        except Exception as error:
+            run.lose_end(error)
         return future
     try:
         run.finish(future)

@@ -83,7 +83,7 @@ class SeenCollective:
         self.arrived_ns = NOT_YET
         self.is_issued = False
         # On a device the host does not know when it ends, and a callback would have a stream.
-        self.has_end = run.is_timed and not run.on_device
+        self.has_end = run.wants_callback() and not run.on_device
 
     def see(self, args: Any) -> None:
         """Take note that it was issued."""

@@ -10,7 +10,8 @@ A callback of Python's costs more than the rest of a call: on the backend's thre
 the next bucket's hook for the interpreter lock.  So nine steps in ten have none before the pass
 ends.  What has arrived by then is not exposed.  For the rest DDP waits next, without the lock.  So
 each step knows what it exposes, and one in ten knows when each bucket was done.  Buckets that have
-arrived by the end of the pass count as no later than the last one.
+arrived by the end of the pass count as no later than the last one.  A pass is watched from the
+first call on that its hook leaves pending: of hooks that are done at once none is.
 """
 
 from __future__ import annotations
@@ -113,19 +114,20 @@ def is_timed(model: ModelState, step: int) -> bool:
     return step - model.first_step < ALL_TIMED or step % TIMED_ONE_IN == 0 or model.all_timed
 
 
-def look_at_end(calls: StepCalls, *, timed: bool = False) -> None:
-    """Have the calls of a step looked at when its pass ends; ``timed``: only once DDP has waited.
+def look_at_end(calls: StepCalls) -> None:
+    """Have the calls of a step looked at when its pass ends, from the first that needs it on.
 
     Where no pass runs that tells of its end, all calls are timed.
     """
-    calls.pass_ends = watch(partial(_end_pass, calls))
-    calls.bounds = calls.pass_ends and not timed
+    if not calls.pass_ends:
+        calls.pass_ends = watch(partial(_end_pass, calls))
+        calls.bounds &= calls.pass_ends
 
 
 def look_again(calls: StepCalls) -> None:
     """As ``look_at_end``, for the last call of a step of which one pass has ended before."""
-    if not calls.pass_ends:
-        calls.pass_ends = watch(partial(_end_pass, calls))
+    if calls.pass_ends is False:
+        look_at_end(calls)
 
 
 def _end_pass(calls: StepCalls, failed: bool) -> None:

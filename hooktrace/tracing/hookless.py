@@ -187,7 +187,8 @@ class HooklessModel:
             else:
                 model.begin_step(call, tracer.ring)
                 calls = model.calls
-                look_at_end(calls, timed=is_timed(model, step) or self._is_looked_at(step))
+                calls.bounds = not (is_timed(model, step) or self._is_looked_at(step))
+                look_at_end(calls)
             call.bounded = calls.bounds
             slot.last_call = call
             if tensor is None:

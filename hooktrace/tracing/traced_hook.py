@@ -37,7 +37,7 @@ from ..records import AnomalyRecord
 from ..records.anomalies import anomaly_kind
 from ..records.bucket import TIMED_ONE_IN
 from ..staging import group_hooks
-from ..staging.backward import waits_later
+from ..staging.backward import current_pass, waits_later
 from ..staging.calls import NOT_YET
 from ..staging.collectives import Future
 from ..staging.devices import refuse_captured_stream
@@ -46,7 +46,7 @@ from ..staging.groups import group_of, known_groups
 from ..staging.hook import HOOK_SIGNATURE, Hook, StagedHook, hook_name
 from ..staging.hook_checks import compiled_reducer
 from ..staging.job import current_rank
-from ..staging.pass_end import is_timed, look_again, look_at_end
+from ..staging.pass_end import is_timed, look_again
 from ..staging.ring import ALARMED, RECORDING, Loss, State
 from ..staging.slots import BucketSlot, LayoutTracker
 from . import hookless
@@ -163,7 +163,7 @@ class TracedHook:
                 else:
                     model.begin_step(run, tracer.ring)
                     if not is_timed(model, step):
-                        self._look_at_end(slot)
+                        self._leave_to_end(slot)
                 slot.last_call = run
         except Exception as error:  # of a clock, a device: this call runs on untraced
             self._give_up(Loss.of_stamps(error), state, bucket, step if is_usual else -1, None)
@@ -186,7 +186,8 @@ class TracedHook:
             raise
         finally:
             try:
-                run.launched = clock()
+                if run.launched is None:
+                    run.launched = clock()
                 if is_last:
                     if run.on_device and run.backward_end is not None:
                         run.record_around_backward()
@@ -234,7 +235,7 @@ class TracedHook:
             else:
                 model.begin_step(run, tracer.ring)
                 if not (is_sampled or is_timed(model, step)):
-                    self._look_at_end(slot)
+                    self._leave_to_end(slot)
         except Exception as error:
             if run is not None:
                 run.lose_end(error)  # nothing waits for it
@@ -242,11 +243,11 @@ class TracedHook:
             return None
         return run, sampled
 
-    def _look_at_end(self, slot: BucketSlot) -> None:
+    def _leave_to_end(self, slot: BucketSlot) -> None:
         """Have a step that has begun not timed, but looked at when its pass ends."""
-        is_plain = self._staged is None and slot.device_type == "cpu"
+        is_plain = self._staged is None and slot.device_type == "cpu" and current_pass() != -1
         if is_plain and not waits_later(slot.model.ddp):  # or DDP would read a wrong result first
-            look_at_end(slot.model.calls)
+            slot.model.calls.bounds = True
 
     def _call_untraced(self, state: Any, bucket: Any) -> Future:
         """Run the hook where no call is recorded, as while paused; all ranks count its steps."""
