@@ -160,16 +160,19 @@ def _queries() -> str:
 
 def _benchmarks() -> str:
     found = json.loads((DOCS / "benchmarks.json").read_text("utf-8"))
-    head = "| group | what | median (95 %) | budget | measured on | |"
-    return "\n".join([head, "| --- | --- | --- | --- | --- | --- |", *map(_benchmark, found)])
+    ((machine, _),) = Counter(row["cpu"] for row in found).most_common(1)
+    where = f"Measured on {machine}, if a row names no other machine.\n"
+    head = [where, "| group | what | median (95 %) | budget | measured | |", "| --- " * 6 + "|"]
+    return "\n".join([*head, *(_benchmark(row, machine) for row in found)])
 
 
-def _benchmark(row: dict[str, Any]) -> str:
+def _benchmark(row: dict[str, Any], machine: str) -> str:
     value, least, most = (f"{row[name]:.4g}" for name in ("value", "least", "most"))
     figure = value if least == most else f"{value} ({least} to {most})"
     budget = "" if row["budget"] is None else f"{row['budget']:g}"
     met = "" if row["budget"] is None or row["least"] <= row["budget"] else "not met"
-    where = f"{row['date']}, {row['cpu']}, load {row['load']}"
+    cpu = row["cpu"].removeprefix(machine).removeprefix(", ")
+    where = ", ".join(part for part in (row["date"], cpu, f"load {row['load']}") if part)
     columns = (f"`{row['group']}`", row["what"], f"{figure} {row['unit']}", budget, where, met)
     return f"| {' | '.join(columns)} |"
 
