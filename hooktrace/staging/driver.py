@@ -1,7 +1,7 @@
 """What runs a hook: a call that is its own driver, and the loops for hooks that DDP does not call.
 
     StagedHook.launch --Operation.start--> future --then--> StagedRun.finish   one collective: usual
-    take_turns        --StagedRun.go_on, and again-->     several, in turn (``order.py``)
+                      --take_turns, go_on, and again-->   several, in turn (``order.py``)
     launch_plain     --> the hook's own future --then--> PlainRun.finish
                                                --the pass ends (``pass_end.py``)--> the same
     run_synchronously --start, wait, and again-->         FSDP's: nobody gets a future
@@ -22,9 +22,8 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import torch
 
@@ -47,18 +46,13 @@ _done: Callable[[Future], bool] = torch._C.Future.done
 _value: Callable[[Future], Any] = torch._C.Future.value
 
 
-class Ended(NamedTuple):
-    """What a hook has returned."""
-
-    result: torch.Tensor
-
-
 class StagedRun(BucketCall):
     """A call of a staged hook: its driver, and its stamps, unless it has no recorder.
 
     ``name``: of the hook.  ``state``, ``bucket``: what it was called with.  ``yielded``: the
     operation that its generator has yielded last.  ``own``: the bucket's buffer, if the
-    collective is on it and it has the bucket's size.
+    collective is on it and it has the bucket's size.  ``future``: what one with several rounds
+    completes at the end of its turn, which ``sequencer`` gave it.
     """
 
     __slots__ = ("bucket", "generator", "name", "own", "state", "yielded")
@@ -70,13 +64,55 @@ class StagedRun(BucketCall):
     yielded: Any
     own: torch.Tensor | None
     clock: Any
+    future: Any
+    sequencer: Any
 
-    def go_on(self, arrived: Future | None) -> Future | Ended:
-        """Run a hook of several rounds on; ``arrived``: the future of the round before, if any.
+    def take_turns(self, sequencer: Sequencer) -> Future:
+        """Run a hook with several rounds when its turn comes; returns the future of its result."""
+        # Taken first: the call may have ended, and its bucket be gone, when submit returns.
+        is_last = self.bucket.is_last()
+        self.future, self.sequencer = new_future(self.bucket.buffer()), sequencer
+        result = self.future.then(_value)  # raises an exception, which DDP would read as the value
+        sequencer.submit(partial(self.go_on, None))
+        if is_last:
+            sequencer.wait_until_idle()
+        return result
 
-        Returns the future of the collective that it has yielded next, which is issued on a group
-        where only rounds are, or ``Ended``.  Raises ``HookError`` for what the hook or the backend
-        raised, and for a wrong result.
+    def go_on(self, arrived: Future | None) -> None:
+        """Run a hook with several rounds on; ``arrived``: the future of the one before, if any.
+
+        A failure completes the call's future too, since ``add_done_callback`` only logs what a
+        callback raises; the ``then`` at its end raises it where DDP sees it.
+        """
+        future, sequencer = self.future, self.sequencer
+        try:
+            issued_or_result = self._next_round(arrived)
+            if self.generator is not None:
+                issued_or_result.add_done_callback(self.go_on)
+                return
+        except BaseException as error:
+            if future.done():  # a later round, which ran inline, was interrupted
+                raise
+            if isinstance(error, Exception):
+                self._end_turn(sequencer, future.set_exception, error)
+                return
+            ended = RuntimeError(f"{type(error).__name__} ended the hook")  # a future can hold it
+            self._end_turn(sequencer, future.set_exception, ended)
+            raise
+        self._end_turn(sequencer, future.set_result, issued_or_result)
+
+    def _end_turn(self, sequencer: Sequencer, complete: Callable[[Any], None], value: Any) -> None:
+        self.future = self.sequencer = None
+        try:
+            complete(value)
+        finally:
+            sequencer.release()
+
+    def _next_round(self, arrived: Future | None) -> Any:
+        """Return the future of the collective that the hook yields next, or what it returns.
+
+        Then ``generator`` is ``None``.  It is issued on a group where only rounds are.  Raises
+        ``HookError`` for what the hook or the backend raised, and for a wrong result.
         """
         is_traced = self.clock is not None
         generator, operation = self.generator, self.yielded
@@ -90,6 +126,8 @@ class StagedRun(BucketCall):
                 if devices.keeps_tensors:
                     devices.keep_across_yield(generator, self.state, operation, self.bucket, value)
                 stage = "decompress"
+            elif is_traced:
+                self.stamp("started")
             operation = generator.send(value)
             stage = "wire"
             group = getattr(operation, "group", None)  # not every operation has one
@@ -105,7 +143,7 @@ class StagedRun(BucketCall):
             result = stop.value
         except BaseException as error:
             self.fail(stage, error)
-        return Ended(self.end(result))
+        return self.end(result)
 
     def end(self, result: Any) -> torch.Tensor:
         """Return what the hook has returned, checked; the call has ended."""
@@ -128,7 +166,7 @@ class StagedRun(BucketCall):
     ) -> torch.Tensor:
         """Return the result of a hook whose one operation has arrived: the callback for ``then``.
 
-        ``go_on`` and ``end`` in one.  What it raises fails the backward pass.
+        ``_next_round`` and ``end`` in one.  What it raises fails the backward pass.
         """
         operation = self.yielded
         clock = self.clock
@@ -193,61 +231,6 @@ class StagedRun(BucketCall):
         kind, slot = type(operation), self.slot
         if kind.describe is Operation.describe and operation.tensor is slot.buffer():
             slot.usual = kind, weakref.ref(operation.group), known
-
-
-def take_turns(run: StagedRun, sequencer: Sequencer) -> Future:
-    """Run a hook with several rounds when its turn comes; returns the future of its result."""
-    # Taken first: the call may have ended, and its bucket be gone, when submit returns.
-    is_last = run.bucket.is_last()
-    future = new_future(run.bucket.buffer())
-    result = future.then(_value)  # raises an exception, which DDP would read as the value
-    sequencer.submit(_Turn(run, future, sequencer).begin)
-    if is_last:
-        sequencer.wait_until_idle()
-    return result
-
-
-@dataclass(eq=False, slots=True)
-class _Turn:
-    """A call with several rounds, and the future that it completes.
-
-    A failure completes it too, since ``add_done_callback`` only logs what a callback raises; the
-    ``then`` at its end raises it where DDP sees it.
-    """
-
-    run: StagedRun
-    future: Future
-    sequencer: Sequencer
-
-    def begin(self) -> None:
-        """Begin the hook."""
-        if self.run.clock is not None:
-            self.run.stamp("started")
-        self._go_on(None)
-
-    def _go_on(self, arrived: Future | None) -> None:
-        try:
-            step = self.run.go_on(arrived)
-            if not isinstance(step, Ended):
-                step.add_done_callback(self._go_on)
-                return
-        except BaseException as error:
-            if self.future.done():  # a later round, which ran inline, was interrupted
-                raise
-            if isinstance(error, Exception):
-                self._end(self.future.set_exception, error)
-                return
-            ended = RuntimeError(f"{type(error).__name__} ended the hook")  # a future can hold it
-            self._end(self.future.set_exception, ended)
-            raise
-        else:
-            self._end(self.future.set_result, step.result)
-
-    def _end(self, complete: Callable[[Any], None], value: Any) -> None:
-        try:
-            complete(value)
-        finally:
-            self.sequencer.release()
 
 
 class PlainRun(AwaitedCall):

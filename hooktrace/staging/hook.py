@@ -17,7 +17,7 @@ import torch
 from torch._C._distributed_c10d import GradBucket
 
 from .collectives import Future, HookCall
-from .driver import StagedRun, Steps, completed, take_turns
+from .driver import StagedRun, Steps, completed
 from .groups import group_of
 from .hook_checks import compiled_reducer, refuse_bucket, refuse_model
 from .order import sequencer_of
@@ -154,7 +154,7 @@ class StagedHook:
 
         Raises ``HookError`` when the hook fails before its first collective is under way.
         """
-        # As the run's ``go_on`` does, without the calls: see the driver.
+        # As the run's ``_next_round`` does, without the calls: see the driver.
         run.name = self.__qualname__
         run.state = state
         run.bucket = bucket
@@ -168,7 +168,7 @@ class StagedHook:
         function = self._function
         run.generator = generator = function(state, bucket)
         if multi_round:
-            return take_turns(run, sequencer_of(_group_named_by(state)))
+            return run.take_turns(sequencer_of(_group_named_by(state)))
         try:
             operation = next(generator)
         except StopIteration as stop:

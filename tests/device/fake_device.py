@@ -95,7 +95,7 @@ class FakeEvent:
 CALLBACKS: tuple[tuple[type, str], ...] = (
     (driver.StagedRun, "finish"),
     (driver.PlainRun, "finish"),
-    (driver._Turn, "_go_on"),
+    (driver.StagedRun, "go_on"),
     (probe.Probe, "_arrived"),
     (debug_checks.CheckedCall, "_arrived"),
     (step_sampler.SampledCall, "_pass_on"),
