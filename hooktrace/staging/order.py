@@ -42,22 +42,14 @@ class Sequencer:
     Each call calls ``release`` when it has ended, well or badly.
     """
 
-    _for_rounds: Any = None
-
     def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget everything, as in a forked child, which has no threads of calls or connections."""
         self._condition = threading.Condition()
         self._waiting: deque[Callable[[], None]] = deque()
         self._busy = False
         self._starting = False
         # Two threads that make groups at once make them in another order on another rank.
         self._making = threading.Lock()
-        if self._for_rounds is not None:
-            _of_the_parent.append(self._for_rounds)
-        self._for_rounds = None
+        self._for_rounds: Any = None
         self._key = ""
 
     def submit(self, start: Callable[[], None]) -> None:
@@ -128,8 +120,8 @@ _sequencers: weakref.WeakKeyDictionary[object, Sequencer] = weakref.WeakKeyDicti
 _of_no_group = Sequencer()
 _names: collections.Counter[str] = collections.Counter()
 """How many groups of each name had one for rounds: a group may be destroyed and made again."""
-_of_the_parent: list[dist.ProcessGroup] = []
-"""Groups that a forked child must not let go of: their end waits for threads that it has not."""
+_of_the_parent: list[Sequencer] = []
+"""A forked child must not let go of their groups, whose end waits for threads that it has not."""
 
 
 def sequencer_of(group: object | None) -> Sequencer:
@@ -154,13 +146,15 @@ def round_group(group: dist.ProcessGroup, tensor: torch.Tensor) -> dist.ProcessG
     return sequencer_of(group).for_rounds(group)
 
 
-def _reset_all() -> None:
-    """Begin anew in a forked child."""
-    for sequencer in (_of_no_group, *_sequencers.values()):
-        sequencer.reset()
+def _begin_anew() -> None:
+    """Forget all calls in a forked child, which has neither their threads nor connections."""
+    global _of_no_group  # noqa: PLW0603
+    _of_the_parent.extend(_sequencers.values())
+    _sequencers.clear()
+    _of_no_group = Sequencer()
 
 
-os.register_at_fork(after_in_child=_reset_all)
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 def _let_go_of_groups() -> None:
