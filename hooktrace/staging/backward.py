@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.autograd.graph
@@ -24,8 +24,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import CheckpointFunction
 
 from ..records.errors import HookError
-
-T = TypeVar("T")
 
 graph_task_id: Callable[[], int] | None = getattr(torch._C, "_current_graph_task_id", None)
 """Names the backward pass of this thread, -1 where there is none; ``None``: torch does not tell."""
@@ -90,7 +88,7 @@ class _Pass:
         call_all(watching, failed)
 
 
-def call_all(functions: Iterable[Callable[[T], object]], argument: T) -> None:
+def call_all(functions: Iterable[Callable[[Any], object]], argument: object) -> None:
     """Call each function; the first ``HookError`` is raised when all were called."""
     errors = []
     for function in functions:

@@ -35,14 +35,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 
-def accelerator() -> torch.device | None:
-    """Return the kind of device that this build of torch knows beside the CPU; asks no driver."""
-    return torch.accelerator.current_accelerator()
-
-
 def has_events(device: torch.device) -> bool:
     """Return whether events of a device are recorded; if not, its buckets' times are unknown."""
-    known = accelerator()
+    known = torch.accelerator.current_accelerator()  # of this build; asks no driver
     return known is not None and known.type == device.type
 
 
@@ -182,7 +177,7 @@ _LEFT_ALONE: Final = (
 )
 """What holds no tensor of one call, or far more than that."""
 
-keeps_tensors: bool = accelerator() is not None
+keeps_tensors: bool = torch.accelerator.current_accelerator() is not None
 """Whether this build of torch knows a device at all; no driver is asked.  If not, none is kept."""
 
 

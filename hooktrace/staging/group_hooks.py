@@ -160,13 +160,6 @@ class GroupHooks:
         group.register_pre_hook(HOOK_ID, self.before)
         group.register_post_hook(HOOK_ID, self.after)
 
-    def take_off(self) -> None:
-        """Have torch call them no more: where Python ends, torch would end the process."""
-        group: Any = self._group()
-        if group is not None:
-            group.unregister_pre_hook(HOOK_ID)
-            group.unregister_post_hook(HOOK_ID)
-
     def before(self, args: Any) -> None:
         """Take note that a collective is about to be issued."""
         if len(self._issuing) > _MOST:  # those whose issuing raised
@@ -283,12 +276,17 @@ def count_unseen() -> int:
     return sum(group not in _hooks for group in list(known_groups()))
 
 
+def take_off(group: Any) -> None:
+    """Have torch call a group's no more."""
+    group.unregister_pre_hook(HOOK_ID)
+    group.unregister_post_hook(HOOK_ID)
+
+
+@atexit.register
 def _take_off_all() -> None:
-    for one in list(_hooks.values()):
-        one.take_off()
-
-
-atexit.register(_take_off_all)
+    """Or torch would end the process, where Python ends."""
+    for group in list(_hooks):
+        take_off(group)
 
 
 window: Window | None = None

@@ -108,12 +108,10 @@ def group_of(state: object) -> dist.ProcessGroup:
 
 def group_timeout(group: dist.ProcessGroup) -> timedelta:
     """Return how long the group's collectives wait for a rank; torch's default where unknown."""
-    try:
+    with suppress(Exception):  # of private attributes
         backend: Any = group._get_backend(torch.device("cpu"))
-        found = backend.options._timeout
-    except Exception:  # private attributes
-        return dist.default_pg_timeout
-    return found if isinstance(found, timedelta) else dist.default_pg_timeout
+        return backend.options._timeout  # type: ignore[no-any-return]
+    return dist.default_pg_timeout
 
 
 def collectives_issued(group: dist.ProcessGroup, device: torch.device) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 from collections.abc import Callable
 from typing import Any, TypeAlias, overload
 
@@ -127,7 +128,8 @@ class StagedHook:
         bound = functools.partial(self._function, **options)
         functools.update_wrapper(bound, self._function)
         name = f"{self.__qualname__}({shown})"
-        return StagedHook(bound, name=name, made_by=(_bind, (self, options)), **self.declared)
+        made_by = (operator.methodcaller("bind", **options), (self,))
+        return StagedHook(bound, name=name, made_by=made_by, **self.declared)
 
     def check_state(self, state: Any) -> None:
         """Raise ``TypeError`` or ``ValueError`` for a state that the hook cannot work with."""
@@ -224,10 +226,6 @@ def _group_named_by(state: Any) -> object | None:
         return group_of(state)
     except (RuntimeError, TypeError):
         return None
-
-
-def _bind(hook: StagedHook, options: dict[str, Any]) -> StagedHook:
-    return hook.bind(**options)
 
 
 @overload

@@ -30,15 +30,11 @@ def describe_run(run_id: str | None, anchor: tuple[int, int]) -> RunInfo:
     Without a process group it is what ``RANK`` and ``WORLD_SIZE`` say, or rank 0 of 1.
     """
     try:
-        initialised = dist.is_available() and dist.is_initialized()
-        world_size = dist.get_world_size()
-        backend = str(dist.get_backend())
+        world_size, backend = dist.get_world_size(), str(dist.get_backend())
     except (RuntimeError, ValueError):  # none yet, or destroyed a moment ago
-        initialised = False
-        world_size = _environment_int("WORLD_SIZE", 1)
-        backend = "none"
+        world_size, backend = _environment_int("WORLD_SIZE", 1), "none"
     return RunInfo(
-        run_id=run_id or _agreed_run_id(initialised),
+        run_id=run_id or _agreed_run_id(backend != "none"),
         rank=current_rank(),
         local_rank=local_rank(),
         world_size=world_size,

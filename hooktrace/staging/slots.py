@@ -296,7 +296,6 @@ class LayoutTracker:
         # By weak reference: a later parameter may get the id of one that is gone.
         self._owners: MutableMapping[torch.Tensor, ModelState] = WeakIdKeyDictionary()
         self._names: MutableMapping[torch.Tensor, str] = WeakIdKeyDictionary()
-        self._has_met = False
         self.models: list[ModelState] = []
         # Of the first model that the hook serves, where it is known.
         self.bucket_cap_bytes: int | None = None
@@ -376,10 +375,9 @@ class LayoutTracker:
             # Models whose parameters are gone are let go of.
             alive = {id(model) for model in self._owners.values()}
             self.by_buffer = {b: s for b, s in self.by_buffer.items() if s.buffer() is not None}
-            name = self._sink.models.name(self.name) if self._has_met else self.name
+            name = self._sink.models.name(self.name) if self.models else self.name
             owner = ModelState(name, self.hook, current_rank(), self._sink.first_step)
-            owner.ddp = None if self._has_met else self.ddp
-            self._has_met = True
+            owner.ddp = None if self.models else self.ddp
             self.models = [*(m for m in self.models if id(m) in alive), owner]
         for parameter in parameters:
             self._owners[parameter] = owner

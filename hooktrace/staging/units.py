@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from ..tracing.tracer import Tracer
 
 
-Phase = Literal["forward", "backward"]
-
-
 class UnitInfo(NamedTuple):
     """A unit: what its records call it, and the names and whole shapes of its parameters."""
 
@@ -62,7 +59,7 @@ class UnitPlace:
 
     unit: UnitInfo
     collective: UnitCollective
-    phase: Phase
+    phase: Literal["forward", "backward"]
     step: int = -1
     repeat: int = -1
     key: SlotKey | None = None

@@ -31,7 +31,7 @@ from hooktrace.commands.bench.harness import Hook, in_turns, linear_stack
 from hooktrace.commands.bench.table import Row
 from hooktrace.integrations import models
 from hooktrace.records.bucket import ALL_TIMED, TIMED_ONE_IN
-from hooktrace.staging.group_hooks import HOOK_ID, hooks_of
+from hooktrace.staging.group_hooks import HOOK_ID, hooks_of, take_off
 from hooktrace.testing.ranks import run_ranks
 from hooktrace.tracing.trace import instrument, trace
 from hooktrace.tracing.tracer import Tracer, default_tracer
@@ -107,13 +107,13 @@ def _buckets_without_a_hook(rounds: int) -> list[list[int]]:
         began = time.thread_time_ns()
         model(data).sum().backward()
         took = time.thread_time_ns() - began
-        functions.take_off()
+        take_off(group)
         return took
 
     with Tracer([], error_every=0, align_clocks=False, interval_s=3600.0) as tracer:
         instrument(model, tracer=tracer)
         functions = hooks_of(group)
-        functions.take_off()
+        take_off(group)
         turns = in_turns([partial(step_ns, True), partial(step_ns, False)])
         found = []
         for number, steps in enumerate(islice(turns, ALL_TIMED + rounds)):
