@@ -31,8 +31,9 @@ from ..records.errors import HookError
 from . import devices, group_hooks
 from .calls import NEVER, NOT_YET, BucketCall, Round, one_after_another
 from .collectives import Future, Operation
+from .groups import group_of
 from .hook_checks import no_future, wrong_result
-from .order import Sequencer, round_group
+from .order import Sequencer, round_group, sequencer_of
 from .pass_end import AwaitedCall, ends_once, look_at_end
 
 if TYPE_CHECKING:
@@ -67,12 +68,16 @@ class StagedRun(BucketCall):
     future: Any
     sequencer: Any
 
-    def take_turns(self, sequencer: Sequencer) -> Future:
+    def take_turns(self) -> Future:
         """Run a hook with several rounds when its turn comes; returns the future of its result."""
+        group: object | None = None
+        with suppress(RuntimeError, TypeError):  # of a state that names none
+            group = group_of(self.state)
+        self.sequencer = sequencer = sequencer_of(group)
         # Taken first: the call may have ended, and its bucket be gone, when submit returns.
         is_last = self.bucket.is_last()
-        self.future, self.sequencer = new_future(self.bucket.buffer()), sequencer
-        result = self.future.then(_value)  # raises an exception, which DDP would read as the value
+        self.future = future = new_future(self.bucket.buffer())
+        result = future.then(_value)  # raises an exception, which DDP would read as the value
         sequencer.submit(partial(self.go_on, None))
         if is_last:
             sequencer.wait_until_idle()

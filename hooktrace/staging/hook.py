@@ -19,9 +19,7 @@ from torch._C._distributed_c10d import GradBucket
 
 from .collectives import Future, HookCall
 from .driver import StagedRun, Steps, completed
-from .groups import group_of
 from .hook_checks import compiled_reducer, refuse_bucket, refuse_model
-from .order import sequencer_of
 
 HookFunction: TypeAlias = Callable[..., Steps]
 """A generator function ``(state, bucket)`` that yields operations and returns the averaged
@@ -170,7 +168,7 @@ class StagedHook:
         function = self._function
         run.generator = generator = function(state, bucket)
         if multi_round:
-            return run.take_turns(sequencer_of(_group_named_by(state)))
+            return run.take_turns()
         try:
             operation = next(generator)
         except StopIteration as stop:
@@ -218,14 +216,6 @@ class StagedHook:
             return self.multi_round
         self.check_state(state)  # or the question would fail in a way that says nothing
         return self.multi_round(state)
-
-
-def _group_named_by(state: Any) -> object | None:
-    """Return the process group that a state means, ``None`` where it names none."""
-    try:
-        return group_of(state)
-    except (RuntimeError, TypeError):
-        return None
 
 
 @overload
