@@ -46,11 +46,6 @@ stream_of: Any = torch._C._accelerator_getStream
 quarter of its time."""
 
 
-def current_stream(device: torch.device) -> Any:
-    """Return the current stream of a device, whichever device is the current one."""
-    return stream_of(device.index)
-
-
 def which(stream: Any) -> Hashable:
     """Return what tells a stream from others; torch has classes of them that are never equal."""
     return stream.device, stream.stream_id
@@ -213,7 +208,7 @@ def keep_for_current_stream(tensors: Iterable[torch.Tensor]) -> None:
             continue
         device = tensor.device
         if device != of:
-            of, stream = device, current_stream(device)
+            of, stream = device, stream_of(device.index)
         try:
             tensor.record_stream(stream)
         except NotImplementedError:  # a device without streams

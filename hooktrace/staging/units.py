@@ -30,7 +30,7 @@ from ..records import Unit
 from ..records.bucket import UnitCollective
 from .backward import current_pass, is_checkpointed, watch_after
 from .calls import NOT_YET, BucketCall, Collective, StepCalls
-from .devices import EventPool, current_stream, refuse_captured_stream, which
+from .devices import EventPool, refuse_captured_stream, stream_of, which
 from .groups import group_info, members_of
 from .ring import ALARMED, RECORDING, Loss
 from .slots import BucketSlot, Departure, ModelState
@@ -110,7 +110,7 @@ class UnitWaits:
 
     def begins(self, call: BucketCall, unit: object, collective: UnitCollective) -> None:
         """Take note of a call that begins on the current stream.  Raises what a device raises."""
-        call.stream = which(current_stream(call.slot.device))
+        call.stream = which(stream_of(call.slot.device.index))
         with self._lock:
             self._lines.setdefault(call.stream, []).append(call)
             self._last[id(unit), collective] = call
@@ -164,7 +164,7 @@ class UnitWaits:
         device = awaited[0].slot.device
         try:
             refuse_captured_stream(device)
-            here = which(current_stream(device))
+            here = which(stream_of(device.index))
             # What the computing stream ran itself, as of unshard(), it has stood still for already.
             on_others = [call for call in awaited if call.stream != here or call.done == NOT_YET]
             models = {id(call.slot.model) for call in on_others}

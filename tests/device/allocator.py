@@ -81,9 +81,9 @@ class StreamOracle(TorchDispatchMode):
         self.streams += 1
         return self.streams
 
-    def record_stream(self, tensor: torch.Tensor, stream: int) -> None:
+    def record_stream(self, tensor: torch.Tensor, stream: tuple[torch.device, int]) -> None:
         """Keep a tensor's memory until a stream is done: ``Tensor.record_stream``."""
-        self._memory(tensor, "record_stream").recorded.add(stream)
+        self._memory(tensor, "record_stream").recorded.add(stream[1])
 
     def faults(self) -> list[str]:
         """Return what was let go of while a stream, for which it was not kept, still used it."""

@@ -126,7 +126,6 @@ class FakeDevice(StreamOracle):
     def __enter__(self) -> Self:
         patch = self._stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(devices, "keeps_tensors", self._protected)
-        patch.setattr(devices, "current_stream", lambda device: self.stream)
         # Functions, which are methods of the tensor that they are called of.
         for name, does in (("record_stream", self.record_stream), ("pin_memory", self.pin)):
             patch.setattr(torch.Tensor, name, lambda *given, does=does: does(*given))

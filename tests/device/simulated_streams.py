@@ -130,8 +130,8 @@ class SimulatedStreams:
             patch.setattr(dist, name, self._taking(name, getattr(dist, name)))
         for module in (slots, comms, replicas, torch_waits):
             patch.setattr(module, "has_events", lambda device: True)
-        patch.setattr(devices, "stream_of", self.current_stream)
-        patch.setattr(units, "current_stream", self.current_stream)
+        for module in (devices, units):
+            patch.setattr(module, "stream_of", self.current_stream)
         patch.setattr(devices, "new_event", self._new_event)
         patch.setattr(torch.accelerator, "current_stream", self.current_stream)
         return self
