@@ -276,17 +276,12 @@ def count_unseen() -> int:
     return sum(group not in _hooks for group in list(known_groups()))
 
 
-def take_off(group: Any) -> None:
-    """Have torch call a group's no more."""
-    group.unregister_pre_hook(HOOK_ID)
-    group.unregister_post_hook(HOOK_ID)
-
-
 @atexit.register
 def _take_off_all() -> None:
-    """Or torch would end the process, where Python ends."""
-    for group in list(_hooks):
-        take_off(group)
+    """Have torch call them no more: where Python ends, torch would end the process."""
+    for group in list[Any](_hooks):
+        group.unregister_pre_hook(HOOK_ID)
+        group.unregister_post_hook(HOOK_ID)
 
 
 window: Window | None = None

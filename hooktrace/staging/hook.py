@@ -22,16 +22,9 @@ from .driver import StagedRun, Steps, completed
 from .hook_checks import compiled_reducer, refuse_bucket, refuse_model
 
 HookFunction: TypeAlias = Callable[..., Steps]
-"""A generator function ``(state, bucket)`` that yields operations and returns the averaged
-gradients: a flat tensor of the bucket's length and dtype.  What it takes beyond these two has a
-default and is set with ``StagedHook.bind``."""
-
+"""What ``staged`` takes; ``StagedHook.bind`` sets what it has beyond a state and a bucket."""
 MultiRound: TypeAlias = bool | Callable[[Any], bool]
-"""Whether a hook yields more than once; a function of the state where that changes over time."""
-
 StateCheck: TypeAlias = Callable[[Any], object]
-"""Raises ``TypeError`` or ``ValueError`` for a state that a hook cannot work with."""
-
 Hook: TypeAlias = Callable[..., Any]
 
 HOOK_SIGNATURE = inspect.Signature(

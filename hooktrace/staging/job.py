@@ -27,7 +27,8 @@ logger = logging.getLogger("hooktrace")
 def describe_run(run_id: str | None, anchor: tuple[int, int]) -> RunInfo:
     """Return who this process is; ``anchor``: of its clock.
 
-    Without a process group it is what ``RANK`` and ``WORLD_SIZE`` say, or rank 0 of 1.
+    Without a process group it is what ``RANK`` and ``WORLD_SIZE`` say, or rank 0 of 1; its rank on
+    this host is the launcher's ``LOCAL_RANK``, or 0.
     """
     try:
         world_size, backend = dist.get_world_size(), str(dist.get_backend())
@@ -36,7 +37,7 @@ def describe_run(run_id: str | None, anchor: tuple[int, int]) -> RunInfo:
     return RunInfo(
         run_id=run_id or _agreed_run_id(backend != "none"),
         rank=current_rank(),
-        local_rank=local_rank(),
+        local_rank=_environment_int("LOCAL_RANK", 0),
         world_size=world_size,
         host=socket.gethostname(),
         pid=os.getpid(),
@@ -55,11 +56,6 @@ def current_rank() -> int:
         return dist.get_rank()
     except (RuntimeError, ValueError):  # no process group yet, or destroyed a moment ago
         return _environment_int("RANK", 0)
-
-
-def local_rank() -> int:
-    """Return the rank on this host as the launcher set it (``LOCAL_RANK``), 0 without one."""
-    return _environment_int("LOCAL_RANK", 0)
 
 
 def restart_count() -> str:

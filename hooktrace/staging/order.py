@@ -157,11 +157,9 @@ def _begin_anew() -> None:
 os.register_at_fork(after_in_child=_begin_anew)
 
 
+@atexit.register
 def _let_go_of_groups() -> None:
     """Connections that outlive the interpreter abort the process; a call may hold its sequencer."""
     for sequencer in list(_sequencers.values()):
         sequencer._for_rounds = None
     _sequencers.clear()
-
-
-atexit.register(_let_go_of_groups)

@@ -31,7 +31,7 @@ from hooktrace.commands.bench.harness import Hook, in_turns, linear_stack
 from hooktrace.commands.bench.table import Row
 from hooktrace.integrations import models
 from hooktrace.records.bucket import ALL_TIMED, TIMED_ONE_IN
-from hooktrace.staging.group_hooks import HOOK_ID, hooks_of, take_off
+from hooktrace.staging.group_hooks import HOOK_ID, hooks_of
 from hooktrace.testing.ranks import run_ranks
 from hooktrace.tracing.trace import instrument, trace
 from hooktrace.tracing.tracer import Tracer, default_tracer
@@ -100,6 +100,10 @@ def _buckets_without_a_hook(rounds: int) -> list[list[int]]:
     model, data = linear_stack(64, _BUCKETS, None), torch.randn(8, 64)
     group: Any = model.process_group
 
+    def take_off() -> None:
+        group.unregister_pre_hook(HOOK_ID)
+        group.unregister_post_hook(HOOK_ID)
+
     def step_ns(watched: bool) -> int:
         if watched:
             group.register_pre_hook(HOOK_ID, functions.before)
@@ -107,13 +111,13 @@ def _buckets_without_a_hook(rounds: int) -> list[list[int]]:
         began = time.thread_time_ns()
         model(data).sum().backward()
         took = time.thread_time_ns() - began
-        take_off(group)
+        take_off()
         return took
 
     with Tracer([], error_every=0, align_clocks=False, interval_s=3600.0) as tracer:
         instrument(model, tracer=tracer)
         functions = hooks_of(group)
-        take_off(group)
+        take_off()
         turns = in_turns([partial(step_ns, True), partial(step_ns, False)])
         found = []
         for number, steps in enumerate(islice(turns, ALL_TIMED + rounds)):
