@@ -311,9 +311,8 @@ class PlainRun(AwaitedCall):
         with suppress(HookError):
             self.end()
 
-    def end(self, at: int | None = None, error: Exception | None = None) -> None:
+    def end(self, at: int | None = None) -> None:
         """Stamp that it has arrived, if it was not timed; raises ``HookError`` as ``finish``."""
-        del error  # ``finish`` looks at the result itself
         with ends_once:
             awaited, self.awaited = self.awaited, None
             if awaited is not None:

@@ -277,14 +277,13 @@ def composed(
     *,
     name: str,
     made_by: tuple[Callable[..., StagedHook], tuple[Any, ...]],
-    floating: bool = False,
-    has_effects: bool = False,
+    **declared: bool,
 ) -> StagedHook:
     """Return a staged hook whose generator function runs ``hook`` with ``steps_of``.
 
-    It is multi-round if ``hook`` is, and checks its state as ``hook`` does.  ``made_by``: the
-    function and the arguments that make this very hook, by which it pickles.  Raises ``TypeError``
-    for what is no hook, and for a traced one.
+    It is declared as ``hook`` is, but for what is ``declared`` here.  ``made_by``: the function and
+    the arguments that make this very hook, by which it pickles.  Raises ``TypeError`` for what is
+    no hook, and for a traced one.
     """
     if not callable(hook):
         raise TypeError(
@@ -296,10 +295,8 @@ def composed(
             f"{name} was given a hook that is traced already; "
             "trace the outermost hook: trace(wrapper(hook))"
         )
-    declared = hook.declared if isinstance(hook, StagedHook) else {}
-    declared["floating"] = floating or declared.get("floating", False)
-    declared["has_effects"] = has_effects or declared.get("has_effects", False)
-    return StagedHook(function, name=name, made_by=made_by, **declared)
+    inner = hook.declared if isinstance(hook, StagedHook) else {}
+    return StagedHook(function, name=name, made_by=made_by, **(inner | declared))
 
 
 def hook_name(hook: Hook) -> str:

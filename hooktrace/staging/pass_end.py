@@ -49,14 +49,15 @@ class AwaitedCall(BucketCall):
 
     def __call__(self, future: Any) -> None:
         """Stamp that it has arrived."""
-        error: Exception | None = None
-        try:
-            future.value()
-        except Exception as raised:  # DDP raises it too, where it waits
-            error = raised
-        self.end(error=error)
+        with ends_once:
+            if self.done == NOT_YET:
+                try:
+                    future.value()
+                except Exception as error:  # DDP raises it too, where it waits
+                    self.error_stage, self.error = "wire", f"{type(error).__name__}: {error}"
+                self.end()
 
-    def end(self, at: int | None = None, error: Exception | None = None) -> None:
+    def end(self, at: int | None = None) -> None:
         """Stamp that it has arrived, ``at`` or now, unless something has."""
         with ends_once:
             if self.done != NOT_YET:
@@ -67,8 +68,6 @@ class AwaitedCall(BucketCall):
             except Exception as failed:
                 self.lose_end(failed)
                 return
-            if error is not None:
-                self.error_stage, self.error = "wire", f"{type(error).__name__}: {error}"
             self.operation, self.collective = None, self.slot.collective
             self.done = self.arrived_at
 

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import is_inference_mode_enabled
@@ -67,11 +67,8 @@ class UnitPlace:
     slots: dict[SlotKey, BucketSlot] = field(default_factory=dict)
 
 
-class UnitPlaces(NamedTuple):
-    """Those of one collective, by phase."""
-
-    forward: UnitPlace
-    backward: UnitPlace
+UnitPlaces: TypeAlias = tuple[UnitPlace, UnitPlace]
+"""Those of one collective, in the forward and in the backward phase."""
 
 
 class UnitCall(BucketCall):
@@ -247,8 +244,7 @@ class ShardedModel:
         """Return where a unit has collectives of a kind."""
         found = self._places.get((unit.name, collective))
         if found is None:
-            forward = UnitPlace(unit, collective, "forward")
-            found = UnitPlaces(forward, UnitPlace(unit, collective, "backward"))
+            found = UnitPlace(unit, collective, "forward"), UnitPlace(unit, collective, "backward")
             self._places[unit.name, collective] = found
         return found
 
