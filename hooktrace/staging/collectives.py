@@ -61,26 +61,23 @@ class Operation:
 class HookCall(Operation):
     """A whole plain hook as one operation: its collectives are its own affair and not seen."""
 
-    __slots__ = ("_bucket", "_hook", "_state")
+    __slots__ = ("_call",)
 
     kind = "hook"
 
-    def __init__(self, hook: Callable[..., Future], state: Any, bucket: Any) -> None:
-        self._hook = hook
-        self._state = state
-        self._bucket = bucket
+    def __init__(self, call: Callable[[], Future]) -> None:
+        self._call = call
 
     def start(self) -> Future:
         """Call the hook.  Raises ``TypeError`` when it does not return a future."""
-        future = self._hook(self._state, self._bucket)
+        future = self._call()
         if not isinstance(future, torch._C.Future):
             raise no_future(future)
         return future
 
     def result(self, future: Future) -> torch.Tensor:
         """Return the hook's result."""
-        value: torch.Tensor = future.value()
-        return value
+        return future.value()  # type: ignore[no-any-return]
 
     def describe(self) -> None:
         """Return ``None``: nothing is known of the hook's collectives."""
@@ -273,7 +270,6 @@ class Broadcast(Operation):
         # `dist.broadcast` looks the source up among registered groups; rounds have one that is not.
         options: Any = dist.BroadcastOptions()
         options.rootRank = self.source
-        options.rootTensor = 0
         options.asyncOp = True
         tensor = torch.view_as_real(self.tensor) if self.tensor.is_complex() else self.tensor
         return self.group.broadcast([tensor], options).get_future()

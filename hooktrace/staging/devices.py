@@ -92,10 +92,6 @@ def refuse_captured_stream(device: torch.device) -> None:
         )
 
 
-_RELAXED = 2
-"""``cudaStreamCaptureModeRelaxed``, and HIP's of the same name."""
-
-
 def relax_capture_mode(load: Callable[[str], Any] = ctypes.CDLL) -> bool:
     """Let this thread ask events while others capture graphs; returns whether that could be said.
 
@@ -112,7 +108,7 @@ def relax_capture_mode(load: Callable[[str], Any] = ctypes.CDLL) -> bool:
         exchange = getattr(load(name), function)
     except (OSError, AttributeError):  # linked statically, or under another name
         return False
-    mode = ctypes.c_int(_RELAXED)
+    mode = ctypes.c_int(2)  # cudaStreamCaptureModeRelaxed, and HIP's of the same name
     return bool(exchange(ctypes.byref(mode)) == 0)
 
 

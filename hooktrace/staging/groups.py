@@ -31,9 +31,6 @@ def members_of(group: dist.ProcessGroup) -> Members | None:
     return found if stride > 0 and ranks == list(range(*found)) else None
 
 
-_DEFAULT_GLOO_WORKERS = 2
-
-
 class GroupInfo:
     """What is known of one process group on one kind of device.
 
@@ -51,7 +48,7 @@ class GroupInfo:
             self.backend = str(backend.name()).lower()
             if self.backend == "gloo":
                 options = getattr(backend, "options", None)
-                self.workers = int(getattr(options, "_threads", _DEFAULT_GLOO_WORKERS))
+                self.workers = int(getattr(options, "_threads", 2))  # gloo's default
             # NCCL (of torch 2.15 also "nccl2") executes a communicator's one after another.
             elif self.backend.startswith("nccl"):
                 self.workers = 1
@@ -124,9 +121,8 @@ def collectives_issued(group: dist.ProcessGroup, device: torch.device) -> int:
 
 
 def known_groups() -> Collection[dist.ProcessGroup]:
-    """Return the groups that torch.distributed has made here; none where it hides them."""
-    world: Any = getattr(dist.distributed_c10d, "_world", None)
-    return getattr(world, "pg_map", ())
+    """Return the groups that torch.distributed has made here."""
+    return dist.distributed_c10d._world.pg_map
 
 
 def require_member(owner: str, name: str, group: object) -> None:

@@ -224,9 +224,7 @@ def staged(
     ddp_name: str | None = None,
 ) -> Callable[[HookFunction], StagedHook]: ...
 def staged(
-    function: HookFunction | None = None,
-    /,
-    **declared: Any,
+    function: HookFunction | None = None, /, **declared: Any
 ) -> StagedHook | Callable[[HookFunction], StagedHook]:
     """Turn a generator function into a DDP communication hook whose stages can be seen.
 
@@ -268,7 +266,7 @@ def steps_of(hook: Hook, state: Any, bucket: Any) -> Steps:
 
 
 def _plain_steps(hook: Hook, state: Any, bucket: Any) -> Steps:
-    return (yield HookCall(hook, state, bucket))
+    return (yield HookCall(functools.partial(hook, state, bucket)))
 
 
 def composed(

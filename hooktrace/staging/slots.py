@@ -27,15 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ..records import (
-    AssignmentRecord,
-    BucketLayout,
-    BucketRecord,
-    Members,
-    Options,
-    Parameter,
-    Unit,
-)
+from ..records import AssignmentRecord, BucketLayout, BucketRecord, Parameter
 from .backward import current_pass
 from .calls import StepCalls
 from .devices import has_events
@@ -45,6 +37,7 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import GradBucket
 
     from ..probes.step_sampler import StepSampler
+    from ..records import Members, Options, Unit
     from ..testing.fakes import FakeBucket
     from ..tracing.tracer import Tracer
     from .calls import BucketCall, Collective
