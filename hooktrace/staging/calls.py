@@ -38,15 +38,13 @@ if TYPE_CHECKING:
 Clock = Callable[[], int]
 """Returns integer nanoseconds that never go back."""
 
-_READINGS = 16
-
 
 def clock_anchor(clock: Clock) -> tuple[int, int]:
     """Return readings of a clock and of the wall clock (ns since the Unix epoch) at one moment.
 
     The shortest of some readings counts: a thread may lose its core between two clocks.
     """
-    windows = [(clock(), time.time_ns(), clock()) for _ in range(_READINGS)]
+    windows = [(clock(), time.time_ns(), clock()) for _ in range(16)]
     before, wall, after = min(windows, key=lambda window: window[2] - window[0])
     return (before + after) // 2, wall
 

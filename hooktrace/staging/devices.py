@@ -119,7 +119,10 @@ class HostCopy:
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], pool: EventPool) -> None:
         self._parts = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
-        packed = torch.cat([_bytes_of(tensor) for tensor in tensors.values()])
+        # By ``as_strided``: a single element out of a row keeps the row's stride in view, reshape
+        # and contiguous, and torch does not view that as bytes.
+        flat = [one.contiguous().as_strided((one.numel(),), (1,)) for one in tensors.values()]
+        packed = torch.cat([one.view(torch.uint8) for one in flat])
         self._pool, self._device = pool, packed.device
         self._host = packed
         self._event: torch.Event | None = None
@@ -144,13 +147,6 @@ class HostCopy:
         parts = zip(self._parts.items(), self._host.split(sizes), strict=True)
         # Copies of their own: the bytes of another type have to begin where that type may.
         return {name: own.clone().view(dtype).view(shape) for (name, (dtype, shape)), own in parts}
-
-
-def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    # A single element out of a row keeps the row's stride in view, reshape and contiguous, and
-    # torch does not view that as bytes.
-    flat = tensor.contiguous().as_strided((tensor.numel(),), (1,))
-    return flat.view(torch.uint8)
 
 
 def new_pinned(size: int) -> torch.Tensor:

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any, TypeAlias, overload
 
 import torch
-from torch._C._distributed_c10d import GradBucket
 
 from .collectives import Future, HookCall
 from .driver import StagedRun, Steps, completed
@@ -27,12 +26,7 @@ MultiRound: TypeAlias = bool | Callable[[Any], bool]
 StateCheck: TypeAlias = Callable[[Any], object]
 Hook: TypeAlias = Callable[..., Any]
 
-HOOK_SIGNATURE = inspect.Signature(
-    [
-        inspect.Parameter("state", inspect.Parameter.POSITIONAL_OR_KEYWORD),
-        inspect.Parameter("bucket", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=GradBucket),
-    ]
-)
+HOOK_SIGNATURE = inspect.signature(lambda state, bucket: None)
 """What DDP's check of a hook wants to see, whatever the wrapped function's parameters are."""
 
 

@@ -21,11 +21,10 @@ made at the first one by a rendezvous in the job's store, and not registered wit
 from __future__ import annotations
 
 import atexit
-import collections
 import os
 import threading
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -118,7 +117,7 @@ class Sequencer:
 _lock = new_lock()
 _sequencers: weakref.WeakKeyDictionary[object, Sequencer] = weakref.WeakKeyDictionary()
 _of_no_group = Sequencer()
-_names: collections.Counter[str] = collections.Counter()
+_names: Counter[str] = Counter()
 """How many groups of each name had one for rounds: a group may be destroyed and made again."""
 _of_the_parent: list[Sequencer] = []
 """A forked child must not let go of their groups, whose end waits for threads that it has not."""

@@ -75,9 +75,6 @@ class UnitCall(BucketCall):
     """A unit's call, which its step keeps until that is over; ``begin`` sets its slots."""
 
     __slots__ = ("bare", "exposed", "order")
-    bare: bool
-    exposed: int | None
-    order: int
 
 
 MOST_SIZES = 16
