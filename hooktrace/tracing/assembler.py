@@ -14,7 +14,7 @@ the end.  Runs in the drain thread.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from itertools import chain, takewhile
@@ -29,7 +29,7 @@ from ..records.last_used import Bounded, LastUsed
 from ..records.running_median import RunningMedian
 from ..records.stall import ENOUGH_STEPS, is_stall
 from ..records.units import ms
-from ..staging.calls import NEVER, NOT_YET, BucketCall, Round, StepCalls, give_back
+from ..staging.calls import NEVER, NOT_YET, BucketCall, StepCalls, give_back
 from ..staging.slots import BucketSlot, ModelState
 from .call_records import bucket_record, sent_in_step, step_record
 from .stage_times import (
@@ -120,7 +120,6 @@ class Assembler:
         self._errors: Bounded[tuple[str, int, int], ErrorRecord] = Bounded(_KEPT)
         self._anomalies_seen: Bounded[tuple[str, str, int, int], None] = Bounded(_KEPT)
         self._completed: list[CompletedStep] = []
-        self._bucket_count = 0
         self._records: list[object] = []
         self._found: defaultdict[tuple[str, int], list[AnomalyRecord]] = defaultdict(list)
         """By model and step, with which they go out."""
@@ -137,7 +136,6 @@ class Assembler:
     def take(self) -> tuple[list[CompletedStep], list[object]]:
         """Return the steps completed since the last call, and all other records, oldest first."""
         completed, self._completed = self._completed, []
-        self._bucket_count = 0
         records, self._records = self._records, []
         return completed, records
 
@@ -206,12 +204,8 @@ class Assembler:
         give_back([call])
         return False
 
-    def _learn_queues(self, calls: StepCalls, own: Sequence[Round]) -> None:
-        """Learn of what has held backends up until a step had ended, of others under way too.
-
-        ``own``: the step's collectives.
-        """
-        self._queues.add(own)
+    def _learn_queues(self, calls: StepCalls) -> None:
+        """Learn of what else has held backends up until a step had ended."""
         end_ns = max([call.done for call in calls])
         for line in (self._waiting, self._open):
             begun = takewhile(lambda step: step[0].ready < end_ns, line)
@@ -228,8 +222,17 @@ class Assembler:
 
     def _tell_failed(self, calls: Iterable[BucketCall]) -> None:
         for call in calls:
-            if call.error is not None:
-                self.add_anomaly(_hook_exception(call))
+            if call.error is None:
+                continue
+            stage, what = call.error_stage, f"the hook raised in stage {call.error_stage}"
+            if stage == "wire":
+                what = "the collective raised"
+            said, at = f"{what}: {call.error}", max(call.done, call.ready)
+            self.add_anomaly(
+                anomaly_of(
+                    call.slot, "hook_exception", said, step=call.step, time_ns=at, stage=stage
+                )
+            )
 
     def add_result(self, result: Found) -> None:
         """Take what a probe or check has found; it is read once it has come to the host."""
@@ -281,13 +284,13 @@ class Assembler:
         Returns whether there are as many buckets to take as one batch should have.
         """
         self._read_arrived()
-        waiting = self._waiting
+        waiting, made = self._waiting, 0
         while waiting and (len(waiting) > self._most_waiting or self._is_over(waiting[0])):
             try:
-                self._complete(waiting.popleft())
+                made += self._complete(waiting.popleft())
             except Exception:
                 self.losses.add_defect()
-            if self._bucket_count >= _BUCKETS_TOGETHER:
+            if made >= _BUCKETS_TOGETHER:
                 return True
         # What is left is of steps that nobody has, or that may go on for long.
         for key in list(self._found):
@@ -302,8 +305,8 @@ class Assembler:
         in_backward = any(call.backward_end == NOT_YET for call in calls)
         return not in_backward and have_passed(calls) and not awaits
 
-    def _complete(self, calls: StepCalls) -> None:
-        """Make the records of a step."""
+    def _complete(self, calls: StepCalls) -> int:
+        """Make the records of a step; return of how many buckets."""
         self._tell_failed(calls)
         self._tell_found((calls[0].slot.model.name, calls[0].step))
         host, device = self._times(calls)
@@ -335,7 +338,7 @@ class Assembler:
         if stall is not None:  # each of them is said: it names a step
             self._records.append(stall)
         self._completed.append((record, buckets))
-        self._bucket_count += len(buckets)
+        return len(buckets)
 
     def _times(self, calls: StepCalls) -> tuple[list[CallTimes], list[CallTimes | None]]:
         """Return the times of each call of a step on the host, and on its device."""
@@ -347,7 +350,7 @@ class Assembler:
                 if call.events is None and not call.bounded
                 for one in times.collectives
             ]
-            self._learn_queues(calls, own)
+            self._learn_queues(calls)
             self._queues.derive_starts(own)
         if not any(call.events for call in calls):
             return host, [None] * len(calls)
@@ -359,17 +362,5 @@ class Assembler:
         finally:
             give_back(calls)
         collectives = [one for times in device if times for one in times.collectives]
-        queues = QueueModel()  # no others are known there
-        queues.add(collectives)
-        queues.derive_starts(collectives)
+        QueueModel().derive_starts(collectives)  # no others are known there
         return host, device
-
-
-def _hook_exception(call: BucketCall) -> AnomalyRecord:
-    what = f"the hook raised in stage {call.error_stage}: {call.error}"
-    if call.error_stage == "wire":
-        what = f"the collective raised: {call.error}"
-    at = max(call.done, call.ready)
-    return anomaly_of(
-        call.slot, "hook_exception", what, step=call.step, time_ns=at, stage=call.error_stage
-    )
