@@ -102,7 +102,7 @@ class TraceCallback(TrainerCallback):
                     trainer.log(numbers_of(summary))
         finally:
             self._logging = False
-            tracer.wake()
+            tracer.flush(0.0)
 
 
 def _refuse(model: Any, args: Any) -> None:

@@ -1,6 +1,6 @@
 """The drain: the work that makes records of the ring's entries and sends them out, and its thread.
 
-start --> cycle, cycle, ... <--wake, flush (waits)--   stop --> last cycle
+start --> cycle, cycle, ... <--flush (waits)--   stop --> last cycle
 ring --pop--> Assembler --steps, records--> batches --> RecentRecords (memory), FanOut (exporters)
 ring, Assembler, FanOut --what did not arrive--> LossLedger --> batches, tracer.losses(), warnings
 """
@@ -20,7 +20,6 @@ from ..exporters.base import Exporter
 from ..records import AnomalyRecord, Batch, CompletedStep, RunInfo
 from ..records.losses import LOSSES
 from ..staging.devices import relax_capture_mode
-from ..staging.ring import Ring
 from .assembler import Assembler
 
 if TYPE_CHECKING:
@@ -176,13 +175,6 @@ class Drain:
         """Start the thread; raises ``RuntimeError`` where the system gives none."""
         self._thread.start()
 
-    def wake(self) -> int:
-        """Let the thread work now, not at its next interval; return how often it was asked."""
-        with self._turn:
-            self._requested += 1
-            self._turn.notify_all()
-            return self._requested
-
     def flush(self, timeout_s: float) -> bool:
         """Have everything pushed so far handled; false when that took longer than the timeout.
 
@@ -190,8 +182,9 @@ class Drain:
         """
         if threading.current_thread() is self._thread:
             return False
-        ticket = self.wake()
         with self._turn:
+            self._requested = ticket = self._requested + 1
+            self._turn.notify_all()
             return self._turn.wait_for(lambda: self._ended or self._served >= ticket, timeout_s)
 
     def stop(self, timeout_s: float) -> bool:
@@ -286,16 +279,14 @@ class Pipeline:
     """The work of a drain; an exception in it is a defect of hooktrace, counted and survived."""
 
     def __init__(
-        self, tracer: Tracer, ring: Ring, recent: RecentRecords, exporters: Sequence[Exporter]
+        self, tracer: Tracer, recent: RecentRecords, exporters: Sequence[Exporter]
     ) -> None:
         self._tracer = tracer
-        self._ring = ring
+        self._ring = ring = tracer.ring
         self._recent = recent
         self.exporters = FanOut(exporters)
         self.losses = LossLedger(lambda: {"ring_full": ring.dropped, **self.exporters.losses()})
         self._assembler = Assembler(self.losses)
-        self.listeners: list[Callable[[Batch], None]] = []
-        """Parts of hooktrace that have all batches, after the exporters."""
         self._run: RunInfo | None = None
         self._said: tuple[dict[str, int], dict[str, int]] = ({}, self.exporters.failures)
 
@@ -364,5 +355,5 @@ class Pipeline:
         )
         self._recent.add(batch)
         self.exporters.export(batch)
-        for listener in self.listeners:
+        for listener in self._tracer.listeners:
             self._guarded(partial(listener, batch))

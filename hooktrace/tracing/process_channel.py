@@ -190,7 +190,7 @@ class _Shared:
     def join(self, user: Tracer) -> None:
         """Take a tracer."""
         self.users[user] = part = self._view.rank_steps(user.clock_offset, user.push)
-        user.hear(part.add)
+        user.listeners.append(part.add)
         self._hangs.add(user.hang_watch)
         if self.channel.is_hub:
             self.channel.on_hub()  # there is one more place to say it
@@ -307,7 +307,8 @@ class TracerHangs:
 
     def usual_ns(self, model: str) -> int | None:
         """Return the 99th percentile of a model's bucket durations, ``None`` where unknown."""
-        durations = sorted(self._tracer.bucket_durations(model))
+        kept = self._tracer.buckets(model, wait=False)
+        durations = sorted(one.done_ns - one.ready_ns for one in kept if not one.bounded)
         return durations[len(durations) * 99 // 100] if len(durations) >= _ENOUGH else None
 
     def hear_of_hang(self, record: HangRecord, *, speaks: bool) -> None:

@@ -147,7 +147,9 @@ class Tracer:
         self.event_pool = EventPool()
         self.unit_waits = UnitWaits(self.event_pool, self.push)
         self._recent = RecentRecords(*self._keep)
-        self._pipeline = Pipeline(self, self.ring, self._recent, self._exporters)
+        self.listeners: list[Callable[[Batch], None]] = []
+        """Parts of hooktrace that have all batches, after the exporters, in the drain's thread."""
+        self._pipeline = Pipeline(self, self._recent, self._exporters)
         self._drain = Drain(self._pipeline.cycle, self._interval_s)
 
     def close_in_child(self) -> None:
@@ -209,14 +211,10 @@ class Tracer:
         """Return the exporters that raised and were disabled, by name."""
         return {name: n for name, n in self._pipeline.exporters.failures.items() if n}
 
-    def wake(self) -> None:
-        """Let the drain work now; does not wait for it."""
-        self._drain.wake()
-
     def flush(self, timeout_s: float = 10.0) -> bool:
         """Wait until all that was recorded is exported; false when the timeout passed first.
 
-        On a device that is what the device has passed.
+        On a device that is what the device has passed.  A timeout of 0 has it begin.
         """
         if not self.started or self.state is State.CLOSED:
             return True
@@ -283,9 +281,12 @@ class Tracer:
         """Return the last steps, oldest first, of one model or of all."""
         return [step for step, _ in self._completed(model)]
 
-    def buckets(self, model: str | None = None) -> list[BucketRecord]:
-        """Return the buckets of the last steps, oldest first, of one model or of all."""
-        return [bucket for _, buckets in self._completed(model) for bucket in buckets]
+    def buckets(self, model: str | None = None, *, wait: bool = True) -> list[BucketRecord]:
+        """Return the buckets of the last steps, oldest first, of one model or of all.
+
+        ``wait=False``: of those that are in memory by now.
+        """
+        return [one for _, buckets in self._completed(model, wait=wait) for one in buckets]
 
     def summary(self, *, last: int | None = None, wait: bool = True) -> list[ModelSummary]:
         """Return percentiles of the kept steps, one summary a model.
@@ -355,19 +356,10 @@ class Tracer:
             return None
         return channel.offset_at(host_ns)
 
-    def hear(self, listener: Callable[[Batch], None]) -> None:
-        """Let a part of hooktrace have all batches, in the drain's thread."""
-        self._pipeline.listeners.append(listener)
-
     @property
     def record_files(self) -> list[RecordFileExporter]:
         """The exporters that write records."""
         return [e for e in self._exporters if isinstance(e, RecordFileExporter)]
-
-    def bucket_durations(self, model: str) -> list[int]:
-        """Return how long the kept buckets of a model took, ns; waits for nothing."""
-        kept = self._completed(model, wait=False)
-        return [one.done_ns - one.ready_ns for _, of in kept for one in of if not one.bounded]
 
 
 class TracedModels:

@@ -53,7 +53,7 @@ def test_an_anomaly_comes_with_the_batch_of_its_step(blocking: Blocking) -> None
     with Tracer([blocking]) as tracer:
         job = Job(tracer, buckets=4)
         job.step()
-        tracer.wake()
+        tracer.flush(0)
         assert blocking.blocked.wait(30)
         job.hook = trace(failing, tracer=tracer)
         for _ in range(100):
@@ -75,7 +75,7 @@ def test_what_a_check_finds_comes_with_the_batch_of_its_step(
     with Tracer([blocking], debug=True, error_every=0, align_clocks=False) as tracer:
         job = Job(tracer, buckets=4)
         chain(job.step).backward()
-        tracer.wake()
+        tracer.flush(0)
         assert blocking.blocked.wait(30)
         if at_once:
             blocking.release.set()
