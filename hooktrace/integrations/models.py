@@ -114,7 +114,7 @@ class Dispatcher:
     def _records_without(ddp: DistributedDataParallel) -> bool:
         """Record what DDP itself sends, where torch tells of it without a hook."""
         ending.model_seen()
-        if hookless.is_watched(ddp):  # by the script
+        if ddp in hookless.models:  # by the script
             return True
         if not hookless.can_watch(ddp, default_tracer()):
             return False

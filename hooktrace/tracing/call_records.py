@@ -49,23 +49,19 @@ def sent_in_step(calls: Sequence[BucketCall]) -> tuple[Sequence[Sent], Sent, str
     for call in plain:
         if call.in_doubt or not call.seen:
             return nothing, None, call.in_doubt or _UNSEEN
-    sent = [_summed(_transfer(one.collective) for one in call.seen) for call in plain]
-    return sent, _summed(itertools.chain.from_iterable(sent)), None
+    issued = [[one.collective for one in call.seen] for call in plain]
+    sizes = [[(one.kind, joined(one.dtype), one.wire_bytes) for one in own] for own in issued]
+    return [_summed(own) for own in sizes], _summed(itertools.chain(*sizes)), None
 
 
-def _transfer(collective: Collective) -> Transfer:
-    kind, size, dtype, _ = collective
-    return Transfer(collective=kind, dtype=joined(dtype), wire_bytes=size)
-
-
-def _summed(transfers: Iterable[Transfer]) -> tuple[Transfer, ...]:
-    """Return transfers with one entry for each collective and dtype."""
+def _summed(sizes: Iterable[tuple[str, str, int]]) -> tuple[Transfer, ...]:
+    """Return one transfer for each collective and dtype."""
     sums: Counter[tuple[str, str]] = Counter()
-    for transfer in transfers:
-        sums[transfer.collective, transfer.dtype] += transfer.wire_bytes
+    for kind, dtype, size in sizes:
+        sums[kind, dtype] += size
     return tuple(
-        Transfer(collective=collective, dtype=dtype, wire_bytes=count)
-        for (collective, dtype), count in sorted(sums.items())
+        Transfer(collective=kind, dtype=dtype, wire_bytes=size)
+        for (kind, dtype), size in sorted(sums.items())
     )
 
 

@@ -70,7 +70,8 @@ class DDPAverage:
         if self._in_place is None:
             return buffer.mul_(1.0 / ranks)
         for gradient, parameter in zip(bucket.gradients(), bucket.parameters(), strict=True):
-            if self._in_place.has(parameter, gradient):
+            # Its own memory, where it was its view of the bucket already.
+            if self._in_place.addresses.get(id(parameter)) == gradient.data_ptr():
                 gradient.div_(ranks)
             else:
                 gradient.mul_(1.0 / ranks)
@@ -104,23 +105,15 @@ class _GradientsInPlace:
         for handle in self._handles:
             handle.remove()
 
-    def has(self, parameter: torch.Tensor, gradient: torch.Tensor) -> bool:
-        """Return whether a parameter's gradient was its view of the bucket already."""
-        return self.addresses.get(id(parameter)) == gradient.data_ptr()
-
     def _note(self, parameter: torch.Tensor) -> None:
         ddp = self._ddp()
         if ddp is None or not ddp.require_forward_param_sync:  # under no_sync()
             return
-        if not self.addresses:  # before DDP takes those that this pass does not use
-            for other in ddp.module.parameters():
-                self._see(other)
-        self._see(parameter)
-
-    def _see(self, parameter: torch.Tensor) -> None:
-        gradient = parameter.grad
-        if gradient is not None and gradient.layout is torch.strided:
-            self.addresses[id(parameter)] = gradient.data_ptr()
+        # At first all, before DDP takes those that this pass does not use.
+        for one in (parameter,) if self.addresses else ddp.module.parameters():
+            gradient = one.grad
+            if gradient is not None and gradient.layout is torch.strided:
+                self.addresses[id(one)] = gradient.data_ptr()
 
 
 @staged(check=group_of)

@@ -278,12 +278,9 @@ _BREATH_S = 0.0002
 class Pipeline:
     """The work of a drain; an exception in it is a defect of hooktrace, counted and survived."""
 
-    def __init__(
-        self, tracer: Tracer, recent: RecentRecords, exporters: Sequence[Exporter]
-    ) -> None:
+    def __init__(self, tracer: Tracer, exporters: Sequence[Exporter]) -> None:
         self._tracer = tracer
         self._ring = ring = tracer.ring
-        self._recent = recent
         self.exporters = FanOut(exporters)
         self.losses = LossLedger(lambda: {"ring_full": ring.dropped, **self.exporters.losses()})
         self._assembler = Assembler(self.losses)
@@ -353,7 +350,6 @@ class Pipeline:
             losses=losses,
             failures=failures,
         )
-        self._recent.add(batch)
-        self.exporters.export(batch)
         for listener in self._tracer.listeners:
             self._guarded(partial(listener, batch))
+        self.exporters.export(batch)

@@ -296,8 +296,7 @@ class HooklessModel:
 
     def _ask(self, ddp: Any) -> None:
         """Ask the reducer for its buckets, in the order in which they are sent."""
-        if not self._tracer.started:
-            self._tracer.start()
+        self._tracer.start()
         slots: list[BucketSlot] = []
         for model in self._layout.models:
             model.last_index = sys.maxsize
@@ -354,8 +353,3 @@ def leave(ddp: DistributedDataParallel) -> None:
     """Record nothing more of a model here: a hook takes its buckets."""
     if ddp in models:
         models.pop(ddp).leave()
-
-
-def is_watched(ddp: DistributedDataParallel) -> bool:
-    """Return whether a model is traced without a hook."""
-    return ddp in models

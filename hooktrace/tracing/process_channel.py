@@ -325,7 +325,13 @@ class TracerHangs:
     def _act(self, record: HangRecord, line: str) -> None:
         is_new = record.ended_after_ns is None
         if is_new and self._on_hang == "abort":
-            self._abort(record)
+            try:
+                self._tracer.flush(_LAST_FLUSH_S)
+            finally:
+                # Not through logging: what handles it may be what hangs.
+                said = f"hooktrace ends rank {record.rank} (on_hang='abort'): {record.message}\n"
+                os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, said.encode())
+                os._exit(EXIT_CODE)
         if line:
             logger.warning("%s", line)
         if is_new and self._on_hang == "dump":
@@ -359,12 +365,3 @@ class TracerHangs:
                 logger.warning("the hang's stacks could not be written (%s): %s", path, error)
             else:
                 logger.warning("the hang's stacks of this rank are in %s", path)
-
-    def _abort(self, record: HangRecord) -> None:
-        try:
-            self._tracer.flush(_LAST_FLUSH_S)
-        finally:
-            # Not through logging: what handles it may be what hangs.
-            said = f"hooktrace ends rank {record.rank} (on_hang='abort'): {record.message}\n"
-            os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, said.encode())
-            os._exit(EXIT_CODE)

@@ -147,9 +147,9 @@ class Tracer:
         self.event_pool = EventPool()
         self.unit_waits = UnitWaits(self.event_pool, self.push)
         self._recent = RecentRecords(*self._keep)
-        self.listeners: list[Callable[[Batch], None]] = []
-        """Parts of hooktrace that have all batches, after the exporters, in the drain's thread."""
-        self._pipeline = Pipeline(self, self._recent, self._exporters)
+        self.listeners: list[Callable[[Batch], None]] = [self._recent.add]
+        """Parts of hooktrace that have all batches, before the exporters, in the drain's thread."""
+        self._pipeline = Pipeline(self, self._exporters)
         self._drain = Drain(self._pipeline.cycle, self._interval_s)
 
     def close_in_child(self) -> None:
