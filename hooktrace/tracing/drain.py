@@ -80,57 +80,47 @@ class LossLedger:
                 )
 
 
-class _Given:
-    """An exporter, which may be anybody's."""
-
-    def __init__(self, exporter: Exporter) -> None:
-        self.export, self.close = exporter.export, exporter.close
-        self.name = str(getattr(exporter, "name", None) or type(exporter).__name__)
-        self._exporter = exporter
-        self._lost: dict[str, int] = {}
-
-    def lost(self) -> dict[str, int]:
-        """Return what it gave up by itself; what was known before where that cannot be read."""
-        with suppress(Exception):  # as while its thread changes it
-            lost = getattr(self._exporter, "lost", {})
-            self._lost = {str(kind): int(count) for kind, count in lost.items()}
-        return self._lost
-
-
 class FanOut:
     """The exporters of a tracer, in the drain thread."""
 
     def __init__(self, exporters: Sequence[Exporter]) -> None:
-        self._all = tuple([_Given(exporter) for exporter in exporters])
+        names = [str(getattr(one, "name", None) or type(one).__name__) for one in exporters]
+        self._all = list(zip(names, exporters, strict=True))
         self._working = list(self._all)
+        self._lost: list[dict[str, int]] = [{} for _ in exporters]
+        """What each gave up by itself; what was known before where that cannot be read."""
         self._failures: Counter[str] = Counter()
         self._not_exported = 0
 
     @property
     def failures(self) -> dict[str, int]:
         """How many exporters of each name raised, or 0."""
-        return {exporter.name: self._failures[exporter.name] for exporter in self._all}
+        return {name: self._failures[name] for name, _ in self._all}
 
     def losses(self) -> Counter[str]:
         """Return what disabled ones did not get, and what others gave up, by name and reason."""
+        for i, (name, exporter) in enumerate(self._all):
+            with suppress(Exception):  # as while its thread changes it
+                lost = getattr(exporter, "lost", {}).items()
+                self._lost[i] = {f"{name}_{kind}": int(count) for kind, count in lost}
         losses = Counter({"not_exported": self._not_exported})
-        for exporter in self._all:
-            for kind, count in exporter.lost().items():
-                losses[f"{exporter.name}_{kind}"] += count
+        for own in self._lost:
+            losses.update(own)
         return losses
 
     def export(self, batch: Batch) -> None:
         """Give a batch to every exporter that works."""
-        for exporter in list(self._working):
+        for working in list(self._working):
+            name, exporter = working
             try:
                 exporter.export(batch)
             except BaseException as error:  # SystemExit too: it would end the drain in silence
-                self._working.remove(exporter)
+                self._working.remove(working)
                 so = (
                     "it is disabled for the rest of the run, training and the other exporters go "
                     "on; fix the cause and restart to have it back"
                 )
-                self._has_failed(exporter, "raised", error, so)
+                self._has_failed(name, "raised", error, so)
                 with suppress(BaseException):  # it has failed, and that was said
                     exporter.close()
         disabled = len(self._all) - len(self._working)
@@ -138,20 +128,20 @@ class FanOut:
 
     def close(self) -> None:
         """Close the exporters that still work."""
-        for exporter in self._working:
+        for name, exporter in self._working:
             try:
                 exporter.close()
             except BaseException as error:
                 so = "what it held last may be missing from its output"
-                self._has_failed(exporter, "could not close:", error, so)
+                self._has_failed(name, "could not close:", error, so)
 
-    def _has_failed(self, exporter: _Given, did: str, error: BaseException, so: str) -> None:
+    def _has_failed(self, name: str, did: str, error: BaseException, so: str) -> None:
         """Count a failure, and log it; ``so``: what comes of it."""
-        self._failures[exporter.name] += 1
+        self._failures[name] += 1
         what = type(error).__name__
         with suppress(Exception):  # its own text may raise
             what += f": {error}"
-        logger.warning("the %s exporter %s %s; %s", exporter.name, did, what, so)
+        logger.warning("the %s exporter %s %s; %s", name, did, what, so)
 
 
 class Drain:
@@ -241,9 +231,7 @@ class RecentRecords:
         self._max_buckets = max_buckets
         self._steps: deque[CompletedStep] = deque()
         self._bucket_count = 0
-        self._records: defaultdict[type, deque[Any]] = defaultdict(
-            lambda: deque(maxlen=_KEPT_OF_A_KIND)
-        )
+        self._records = defaultdict[type, deque[Any]](partial(deque, maxlen=_KEPT_OF_A_KIND))
         self._lock = threading.Lock()
 
     def add(self, batch: Batch) -> None:
@@ -334,9 +322,7 @@ class Pipeline:
 
     def _send(self) -> None:
         steps, records = self._assembler.take()
-        anomalies = [record for record in records if isinstance(record, AnomalyRecord)]
-        if anomalies:
-            self._tracer.hear_of(anomalies)
+        self._tracer.hear_of([one for one in records if isinstance(one, AnomalyRecord)])
         totals = losses, failures = self.losses.totals(), self.exporters.failures
         if not (steps or records or totals != self._said):
             return

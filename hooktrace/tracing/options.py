@@ -97,7 +97,6 @@ TRACER = (
     Setting("on_hang", OnHang, "warn", "HOOKTRACE_ON_HANG"),
     Setting("first_step", int, 0),
     Setting("interval_s", float, 0.5),
-    Setting("close_timeout_s", float, 10.0),
 )
 """The arguments of ``Tracer``, in their order; its docstring, which editors show, has the help."""
 

@@ -84,7 +84,6 @@ class Tracer:
       code 75, so that ``torchrun --max-restarts`` starts it again.
     - ``first_step``: the number of a model's first step, for a resumed job; the same on all ranks.
     - ``interval_s``: how often the export thread wakes.
-    - ``close_timeout_s``: the deadline of ``close()``.
 
     Raises ``ValueError`` for an option that cannot work, ``TypeError`` for what is no exporter.
     """
@@ -108,7 +107,6 @@ class Tracer:
         on_hang: OnHang = "warn",
         first_step: int = 0,
         interval_s: float = 0.5,
-        close_timeout_s: float = 10.0,
     ) -> None:
         check_arguments(locals())
         self._on_anomaly = on_anomaly
@@ -124,11 +122,11 @@ class Tracer:
         self.align_clocks = align_clocks
         self._wants_channel = channel
         self._exporters: Sequence[Exporter] = redirected(checked(exporters))
+        self.record_files = [e for e in self._exporters if isinstance(e, RecordFileExporter)]
         self._run_id = run_id
         self._anchor = clock_anchor(clock)
         self._keep = (keep_steps, keep_buckets)
         self._interval_s = interval_s
-        self._close_timeout_s = close_timeout_s
         self.hang_watch = process_channel.TracerHangs(self, hang_after_s, on_hang)
         """What is watched of this tracer, and what it does about hangs."""
         self.ring: Ring = Ring(ring_capacity)
@@ -243,12 +241,11 @@ class Tracer:
                 self._to_raise = AnomalyError(unheard[0].message)
                 self.state = State.ALARMED
 
-    def close(self, timeout_s: float | None = None) -> bool:
+    def close(self, timeout_s: float = 10.0) -> bool:
         """Export what is left, close the exporters and stop recording.
 
         Hooks stay registered and run on untraced.  Returns false, and logs what to do, when the
-        deadline (``close_timeout_s`` by default) passed first.  A further call does nothing, or
-        waits again where the deadline had passed.
+        deadline passed first.  A further call does nothing, or waits again where it had passed.
         """
         with self._lock:
             first, self.state = self.state is not State.CLOSED, State.CLOSED
@@ -257,13 +254,12 @@ class Tracer:
             self.models.leave(self.ring)
             close_window(self)
             process_channel.leave(self)
-        timeout_s = self._close_timeout_s if timeout_s is None else timeout_s
         if self._drain.stop(timeout_s):
             return True
         if first:
             logger.warning(
                 "the tracer could not close within %.1f s, %d call(s) wait in its ring; an "
-                "exporter hangs or is slow: check its backend, or pass Tracer(close_timeout_s=...)",
+                "exporter hangs or is slow: check its backend, or call close(timeout_s=...)",
                 timeout_s,
                 self.ring.filled,
             )
@@ -356,11 +352,6 @@ class Tracer:
             return None
         return channel.offset_at(host_ns)
 
-    @property
-    def record_files(self) -> list[RecordFileExporter]:
-        """The exporters that write records."""
-        return [e for e in self._exporters if isinstance(e, RecordFileExporter)]
-
 
 class TracedModels:
     """Knows the assignments of all traced hooks that are alive; safe from several threads."""
@@ -442,7 +433,7 @@ os.register_at_fork(after_in_child=_close_all_in_child)
 class DefaultTracer(Tracer):
     """The tracer of a process that made none itself, and may not know that nothing is kept."""
 
-    def close(self, timeout_s: float | None = None) -> bool:
+    def close(self, timeout_s: float = 10.0) -> bool:
         """Close, and log once on rank 0 what was seen where nothing says who keeps it."""
         is_first = self.state is not State.CLOSED
         is_closed = super().close(timeout_s)

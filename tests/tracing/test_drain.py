@@ -119,9 +119,9 @@ def test_a_hanging_exporter_cannot_hold_up_close(
     blocking: Blocking, caplog: pytest.LogCaptureFixture
 ) -> None:
     """close() returns at its deadline, false, and says what to look at."""
-    tracer = Tracer([blocking], close_timeout_s=0.2)
+    tracer = Tracer([blocking])
     Job(tracer).step()
-    assert tracer.close() is False
+    assert tracer.close(0.2) is False
     assert "could not close within 0.2 s" in caplog.text
     assert "check its backend" in caplog.text
     blocking.release.set()
