@@ -35,7 +35,9 @@ class DDPAverage:
 
     def __init__(self, ddp: DistributedDataParallel | None = None) -> None:
         self._ddp = (lambda: None) if ddp is None else weakref.ref(ddp)
-        self._in_place: _GradientsInPlace | None = None
+        self._addresses: dict[int, int] | None = None
+        """By ``id`` of a parameter where its gradient lay when DDP took it, if that is looked at:
+        after that all of them are views of buckets."""
         self._left: Any = None
         if ddp is not None:
             _averages[ddp] = weakref.ref(self)
@@ -67,53 +69,48 @@ class DDPAverage:
             return buffer
         if buffer.layout is not torch.strided:
             return buffer.div_(ranks)
-        if self._in_place is None:
+        if self._addresses is None:
             return buffer.mul_(1.0 / ranks)
         for gradient, parameter in zip(bucket.gradients(), bucket.parameters(), strict=True):
             # Its own memory, where it was its view of the bucket already.
-            if self._in_place.addresses.get(id(parameter)) == gradient.data_ptr():
+            if self._addresses.get(id(parameter)) == gradient.data_ptr():
                 gradient.div_(ranks)
             else:
                 gradient.mul_(1.0 / ranks)
         if bucket.is_last():
-            self._in_place.addresses.clear()
+            self._addresses.clear()
         return buffer
 
     def _watch_gradients(self, ddp: DistributedDataParallel, ranks: int) -> None:
         """Find out which gradients are not copied, where dividing differs from multiplying."""
         is_power_of_two = ranks & (ranks - 1) == 0
-        if ddp.gradient_as_bucket_view and self._in_place is None and not is_power_of_two:
-            self._in_place = _GradientsInPlace(ddp)
-            # Parameters outlive the model's DDP, and get another one's hooks then.
-            weakref.finalize(self, self._in_place.leave).atexit = False
-
-
-class _GradientsInPlace:
-    """Where each gradient lay when DDP took it: after that all of them are views of buckets."""
-
-    def __init__(self, ddp: DistributedDataParallel) -> None:
-        self._ddp = weakref.ref(ddp)
-        self.addresses: dict[int, int] = {}
-        self._handles = [
-            parameter.register_post_accumulate_grad_hook(self._note)
-            for parameter in ddp.module.parameters()  # which one comes first is not known before
-            if parameter.requires_grad
-        ]
-
-    def leave(self) -> None:
-        """Take the hooks away from the parameters."""
-        for handle in self._handles:
-            handle.remove()
-
-    def _note(self, parameter: torch.Tensor) -> None:
-        ddp = self._ddp()
-        if ddp is None or not ddp.require_forward_param_sync:  # under no_sync()
+        if is_power_of_two or not ddp.gradient_as_bucket_view or self._addresses is not None:
             return
-        # At first all, before DDP takes those that this pass does not use.
-        for one in (parameter,) if self.addresses else ddp.module.parameters():
-            gradient = one.grad
-            if gradient is not None and gradient.layout is torch.strided:
-                self.addresses[id(one)] = gradient.data_ptr()
+        self._addresses = {}
+        note = functools.partial(_note, weakref.ref(ddp), self._addresses)
+        for parameter in ddp.module.parameters():  # which one comes first is not known before
+            if parameter.requires_grad:
+                handle = parameter.register_post_accumulate_grad_hook(note)
+                # Parameters outlive the model's DDP, and get another one's hooks then.
+                weakref.finalize(self, handle.remove).atexit = False
+
+
+def _note(
+    model: weakref.ref[DistributedDataParallel], addresses: dict[int, int], parameter: torch.Tensor
+) -> None:
+    ddp = model()
+    if ddp is None or not ddp.require_forward_param_sync:  # under no_sync()
+        return
+    if not addresses:  # before DDP takes those that this pass does not use
+        for other in ddp.module.parameters():
+            _see(addresses, other)
+    _see(addresses, parameter)
+
+
+def _see(addresses: dict[int, int], parameter: torch.Tensor) -> None:
+    gradient = parameter.grad
+    if gradient is not None and gradient.layout is torch.strided:
+        addresses[id(parameter)] = gradient.data_ptr()
 
 
 @staged(check=group_of)
@@ -136,9 +133,8 @@ def _hear_of_joins() -> None:
     @functools.wraps(ask)
     def notify_join_context(joinable: Any) -> Any:
         work = ask(joinable)
-        known = None if work is None else _averages.get(joinable)
-        average = None if known is None else known()
-        if average is not None:
+        average = _averages.get(joinable, lambda: None)()
+        if work is not None and average is not None:
             average.joined(work)
         return work
 
