@@ -40,7 +40,7 @@ class LossLedger:
         self._whys: dict[str, str] = {}
         self._told: set[str] = set()
         self.published: dict[str, int] = {}
-        """The totals at the end of the last drain: replaced as a whole, never changed."""
+        """What was lost by the last batch or drain: replaced as a whole, never changed."""
 
     def add(self, reason: str, count: int = 1, why: str = "") -> None:
         """Count a loss; of each reason the first ``why`` is told."""
@@ -58,13 +58,9 @@ class LossLedger:
                 "affected: please report this with the traceback"
             )
 
-    def totals(self) -> dict[str, int]:
-        """Return everything lost so far, by reason."""
-        return dict(+(self._counts + Counter(self._elsewhere())))
-
-    def publish(self) -> None:
-        """Let other threads see the totals, and warn of each reason once."""
-        self.published = self.totals()
+    def publish(self) -> dict[str, int]:
+        """Return everything lost so far, by reason; warn of each reason once."""
+        self.published = dict(+(self._counts + Counter(self._elsewhere())))
         for reason, count in self.published.items():
             # What an exporter counts after its own name, it tells itself.
             if reason in LOSSES and reason not in self._told:
@@ -78,6 +74,7 @@ class LossLedger:
                     LOSSES[reason].sentence,
                     LOSSES[reason].fix,
                 )
+        return self.published
 
 
 class FanOut:
@@ -293,7 +290,7 @@ class Pipeline:
             self.losses.add("unfinished", self._ring.filled)
         self._guarded(self.losses.publish)
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _guarded(self, work: Callable[[], object]) -> None:
         """Do a piece of work; what it raises costs that piece only."""
         try:
             work()
@@ -323,7 +320,7 @@ class Pipeline:
     def _send(self) -> None:
         steps, records = self._assembler.take()
         self._tracer.hear_of([one for one in records if isinstance(one, AnomalyRecord)])
-        totals = losses, failures = self.losses.totals(), self.exporters.failures
+        totals = losses, failures = self.losses.publish(), self.exporters.failures
         if not (steps or records or totals != self._said):
             return
         self._said = totals

@@ -18,7 +18,6 @@ import copy
 import functools
 import gc
 import logging
-import math
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,6 +27,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from ..probes.compare import lengths_of
 from ..probes.debug_checks import DebugChecks
 from ..probes.device_group import trouble_with
 from ..probes.model import ModelProbes
@@ -338,7 +338,7 @@ class TracedHook:
     def _comparison(self, state: Any, slot: BucketSlot, bucket: Any) -> Part | None:
         """Offer the other ranks to probe a new model, if that can be done."""
         tracer = self._tracer
-        whole = sum(math.prod(shape) for _, shape in slot.parameters) == slot.numel
+        whole = sum(lengths_of(slot.parameters)) == slot.numel
         # A complex gradient is two real numbers in its bucket, a sparse one has no flat form.
         if not (slot.is_dense and whole):
             return None
@@ -425,15 +425,13 @@ class HookNotices:
         message = f"hook {hook!r} of {model} {what}; {anomaly_kind(kind).fix}"
         try:
             tracer.start()
-            anomaly = AnomalyRecord(
+            tracer.push(AnomalyRecord(
                 kind=kind, model=model, hook=hook, rebuild=last.rebuild if last else 0,
                 step=step, bucket=-1, stage="hook", time_ns=tracer.clock(), rank=current_rank(),
                 message=message,
-            )  # fmt: skip
+            ))  # fmt: skip
         except Exception as error:  # in a backward pass, which it would fail
             tracer.push(Loss.of_stamps(error))
-        else:
-            tracer.push(anomaly)
 
 
 class _PassCounter:
