@@ -141,13 +141,14 @@ class FanOut:
         logger.warning("the %s exporter %s %s; %s", name, did, what, so)
 
 
-class Drain:
+class Drain(threading.Thread):
     """A daemon thread that works at once and every ``interval_s`` seconds until it is stopped.
 
     ``cycle``: called with whether it is the last time; may raise nothing.
     """
 
     def __init__(self, cycle: Callable[[bool], None], interval_s: float) -> None:
+        super().__init__(name="hooktrace-drain", daemon=True)
         self._cycle = cycle
         self._interval_s = interval_s
         self._stopping = False
@@ -156,18 +157,13 @@ class Drain:
         self._served = 0
         self._turn = threading.Condition()
         self._worker: threading.Thread | None = None
-        self._thread = threading.Thread(target=self._main, name="hooktrace-drain", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread; raises ``RuntimeError`` where the system gives none."""
-        self._thread.start()
 
     def flush(self, timeout_s: float) -> bool:
         """Have everything pushed so far handled; false when that took longer than the timeout.
 
         On the drain's own thread, in an exporter or a log handler, it is false at once.
         """
-        if threading.current_thread() is self._thread:
+        if threading.current_thread() is self:
             return False
         with self._turn:
             self._requested = ticket = self._requested + 1
@@ -179,16 +175,17 @@ class Drain:
         with self._turn:
             self._stopping = True
             self._turn.notify_all()
-        if self._thread.ident is None:
-            self._main()
+        if self.ident is None:
+            self.run()
         if threading.current_thread() is not self._worker:
             with self._turn:
                 self._turn.wait_for(lambda: self._ended, timeout_s)
-            if self._ended and self._thread.is_alive():
-                self._thread.join(timeout_s)
+            if self._ended and self.is_alive():
+                self.join(timeout_s)
         return self._ended
 
-    def _main(self) -> None:
+    def run(self) -> None:
+        """Work until it is stopped, on the first thread that asks for it."""
         with self._turn:  # a signal handler may stop it while its thread starts
             if self._worker is not None:
                 return

@@ -112,9 +112,8 @@ class HooklessModel:
         self._slots: list[BucketSlot] = []
         self._by_place: dict[int, BucketSlot] = {}
         every = tracer.error_every
-        self._looks = Schedule(
-            tracer.first_step + every + (_LOOKS_AFTER % every if every else 0), every
-        )
+        first = tracer.first_step + every + _LOOKS_AFTER % max(every, 1)
+        self._looks = Schedule(first, every)
         self._others = OtherSampler(every)
         self._next_look = min(self._looks.first, self._others.next_step) if every else OFF
         self._ask(ddp)

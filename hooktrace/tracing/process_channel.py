@@ -285,25 +285,18 @@ class TracerHangs:
         self.clock = tracer.clock
         self._tracer = tracer
         self._on_hang = on_hang
-        self._pauses: list[None] = []
-
-    @property
-    def paused(self) -> bool:
-        """Whether somebody has said that it may take long now."""
-        return bool(self._pauses)
+        self.model_states = tracer.models.all
+        self.paused: list[None] = []
+        """One for each block in which somebody has said that it may take long."""
 
     @contextmanager
     def pause(self) -> Iterator[None]:
         """Be paused until the end of the ``with`` block; may be nested, in several threads."""
-        self._pauses.append(None)
+        self.paused.append(None)
         try:
             yield
         finally:
-            self._pauses.pop()
-
-    def model_states(self) -> list[ModelState]:
-        """Return the tracer's models."""
-        return self._tracer.models.all()
+            self.paused.pop()
 
     def usual_ns(self, model: str) -> int | None:
         """Return the 99th percentile of a model's bucket durations, ``None`` where unknown."""

@@ -82,6 +82,8 @@ class TracedHook:
         self._run_type: type[Any] = PlainRun if self._staged is None else StagedRun
         self._layout = LayoutTracker(hook_name(self), tracer.models.name(model), tracer)
         tracer.models.register_layout(self._layout)
+        self.model = self._layout.name
+        """The name of the first model that the hook serves."""
         self._group: dist.ProcessGroup | None = None  # the model's, where it is known
         self.notices = HookNotices(tracer, self._layout)
 
@@ -94,11 +96,6 @@ class TracedHook:
 
     def __repr__(self) -> str:
         return f"<traced {self._hook!r}>"
-
-    @property
-    def model(self) -> str:
-        """The name of the first model that the hook serves."""
-        return self._layout.name
 
     def learn(self, ddp: DistributedDataParallel) -> None:
         """Take a model's parameter names and process group, before its first backward pass."""

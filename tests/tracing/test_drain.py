@@ -125,7 +125,7 @@ def test_a_hanging_exporter_cannot_hold_up_close(
     assert "could not close within 0.2 s" in caplog.text
     assert "check its backend" in caplog.text
     blocking.release.set()
-    tracer._drain._thread.join(30)
+    tracer._drain.join(30)
 
 
 def test_an_exporter_may_ask_the_tracer() -> None:

@@ -67,7 +67,7 @@ def test_what_is_closed_does_not_start() -> None:
     job.step()
     tracer.start()
     assert not tracer.started
-    assert tracer._drain._thread.ident is None
+    assert tracer._drain.ident is None
     assert exporter.closed == 1
 
 
