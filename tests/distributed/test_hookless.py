@@ -89,7 +89,7 @@ def run(
             instrument(ddp, hook, tracer=tracer)
         elif hook is not None:
             ddp.register_comm_hook(None, hook)
-        assert hookless.is_watched(ddp) == (is_traced and not needs_hook and hook is None)
+        assert (ddp in hookless.models) == (is_traced and not needs_hook and hook is None)
         script(ddp, rank)
         told = Told(tracer)
     dist.barrier()
@@ -217,7 +217,7 @@ def test_what_the_reducer_cannot_tell_has_a_hook(rank: int) -> None:
         with Tracer(error_every=0) as tracer, heard("does not list its buckets: no") as said:
             with refusal if name == "refused" else nullcontext():
                 instrument(ddp, tracer=tracer)
-            assert not hookless.is_watched(ddp)
+            assert ddp not in hookless.models
             for _ in range(STEPS):
                 ddp(inputs()).abs().sum().backward()
             found = Told(tracer)
