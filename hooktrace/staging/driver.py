@@ -23,7 +23,7 @@ import weakref
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 import torch
 
@@ -45,6 +45,12 @@ Steps: TypeAlias = Generator[Operation, torch.Tensor, torch.Tensor]
 _then: Callable[[Future, Callable[[Future], torch.Tensor]], Future] = torch._C.Future.then
 _done: Callable[[Future], bool] = torch._C.Future.done
 _value: Callable[[Future], Any] = torch._C.Future.value
+
+
+class Ended(NamedTuple):
+    """What a hook has returned."""
+
+    result: torch.Tensor
 
 
 class StagedRun(BucketCall):
@@ -91,9 +97,9 @@ class StagedRun(BucketCall):
         """
         future, sequencer = self.future, self.sequencer
         try:
-            issued_or_result = self._next_round(arrived)
-            if self.generator is not None:
-                issued_or_result.add_done_callback(self.go_on)
+            step = self._next_round(arrived)
+            if not isinstance(step, Ended):
+                step.add_done_callback(self.go_on)
                 return
         except BaseException as error:
             if future.done():  # a later round, which ran inline, was interrupted
@@ -104,7 +110,7 @@ class StagedRun(BucketCall):
             ended = RuntimeError(f"{type(error).__name__} ended the hook")  # a future can hold it
             self._end_turn(sequencer, future.set_exception, ended)
             raise
-        self._end_turn(sequencer, future.set_result, issued_or_result)
+        self._end_turn(sequencer, future.set_result, step.result)
 
     def _end_turn(self, sequencer: Sequencer, complete: Callable[[Any], None], value: Any) -> None:
         self.future = self.sequencer = None
@@ -113,11 +119,11 @@ class StagedRun(BucketCall):
         finally:
             sequencer.release()
 
-    def _next_round(self, arrived: Future | None) -> Any:
-        """Return the future of the collective that the hook yields next, or what it returns.
+    def _next_round(self, arrived: Future | None) -> Future | Ended:
+        """Return the future of the collective that the hook has yielded next, or its end.
 
-        Then ``generator`` is ``None``.  It is issued on a group where only rounds are.  Raises
-        ``HookError`` for what the hook or the backend raised, and for a wrong result.
+        It is issued on a group where only rounds are.  Raises ``HookError`` for what the hook or
+        the backend raised, and for a wrong result.
         """
         is_traced = self.clock is not None
         generator, operation = self.generator, self.yielded
@@ -148,7 +154,7 @@ class StagedRun(BucketCall):
             result = stop.value
         except BaseException as error:
             self.fail(stage, error)
-        return self.end(result)
+        return Ended(self.end(result))
 
     def end(self, result: Any) -> torch.Tensor:
         """Return what the hook has returned, checked; the call has ended."""

@@ -246,7 +246,7 @@ def call_when_done(work: Any, called: Callable[[Any], object]) -> Exception | No
     return None
 
 
-_hooks: weakref.WeakKeyDictionary[object, GroupHooks] = weakref.WeakKeyDictionary()
+_hooks: weakref.WeakKeyDictionary[Any, GroupHooks] = weakref.WeakKeyDictionary()
 is_watching = False
 """Whether any group has hooktrace's functions."""
 
@@ -279,7 +279,7 @@ def count_unseen() -> int:
 @atexit.register
 def _take_off_all() -> None:
     """Have torch call them no more: where Python ends, torch would end the process."""
-    for group in list[Any](_hooks):
+    for group in list(_hooks):
         group.unregister_pre_hook(HOOK_ID)
         group.unregister_post_hook(HOOK_ID)
 

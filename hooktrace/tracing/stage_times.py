@@ -25,7 +25,7 @@ from functools import partial
 import msgspec
 import torch
 
-from ..records.intervals import fifo_starts, union_ns
+from ..records.intervals import fifo_starts
 from ..records.last_used import LastUsed
 from ..staging.calls import NEVER, NOT_YET, BucketCall, Round, events_of
 from ..staging.groups import GroupInfo
@@ -42,14 +42,18 @@ def exposed_of(spans: Sequence[tuple[int, int]], wait: int) -> list[int]:
     [10, 50]
     """
     exposed = [0] * len(spans)
-    under_way: list[tuple[int, int]] = []
-    before = 0
+    counted: list[tuple[int, int]] = []  # in order, and apart
     for i in sorted(range(len(spans)), key=lambda i: spans[i][1]):
-        begin, end = spans[i]
-        if end > wait:
-            under_way.append((max(begin, wait), end))
-            exposed[i] = union_ns(under_way) - before
-            before += exposed[i]
+        begin, end = max(spans[i][0], wait), spans[i][1]
+        left, first = end - begin, begin
+        if left <= 0:
+            continue
+        while counted and counted[-1][1] > begin:
+            start, until = counted.pop()
+            left -= until - max(start, begin)
+            first = min(first, start)
+        counted.append((first, end))
+        exposed[i] = left
     return exposed
 
 
