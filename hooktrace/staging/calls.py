@@ -52,7 +52,7 @@ def clock_anchor(clock: Clock) -> tuple[int, int]:
 NOT_YET = -1
 """Of what has not ended: the ``done`` of a call, the ``backward_end`` of one in a pass."""
 
-NEVER = -2
+END_UNKNOWN = -2
 """The ``done`` of a call that has ended, nobody knows when; the ``backward_end`` of one whose pass
 raised, or whose model waits somewhere else."""
 
@@ -137,7 +137,7 @@ class BucketCall:
     arrived_at: int
     launched: int | None
 
-    bounded = False  # it was ``done`` by then: nothing has stamped when it ended
+    bounded = False  # it ended by ``done``, nobody knows when
     arrived_by: int | None = None  # when its pass ended, if that is how it is known
     staged = True  # its collectives are seen; a plain hook's are not
     join_dummy = False  # made under ``join()``, for a rank that has no data left
@@ -227,7 +227,7 @@ class BucketCall:
         """Have it stamped when DDP begins to wait, at the end of the backward pass as a rule."""
         self.backward_end = NOT_YET
         if waits_later(self.slot.model.ddp):
-            self.backward_end = NEVER
+            self.backward_end = END_UNKNOWN
         elif not watch(self.backward_over):
             self.backward_end = None
 
@@ -235,7 +235,7 @@ class BucketCall:
         """Stamp that the backward pass has nothing left to compute, or that there is no end."""
         if self.backward_end != NOT_YET:
             return
-        end = NEVER
+        end = END_UNKNOWN
         if not failed:
             if self.on_device:
                 self.record_around_backward()
@@ -323,7 +323,7 @@ class BucketCall:
     def lose_end(self, error: BaseException) -> None:
         """Take note that it has ended, and nobody knows when."""
         self.lose_stamps(error)
-        self.done = NEVER
+        self.done = END_UNKNOWN
 
     def see_from_outside(self) -> None:
         """Go on as for a plain hook: call, return and completion are all that is seen."""
@@ -359,20 +359,21 @@ class StepCalls(list[BucketCall]):
     model comes when it ``is_over``.  ``number``: which step of DDP's.  ``size``: how many calls it
     will have, as far as is known.  ``complete``: of one that is over, backward came to its end, and
     all calls are here.  ``rebuild``: of its buckets.  ``is_lost``: the ring had no room for it.
-    ``bounds``: its calls are looked at when the pass ends (``pass_end.py``), and not timed.
-    ``pass_ends``: whether something tells of the end of the pass under way; ``None``: nobody asked.
+    ``untimed``: its calls are looked at when their pass ends, and not timed (``pass_end.py``).
+    ``watched_pass``: torch's number of the last pass whose end is heard of for that, if one is.
     """
 
     __slots__ = (
-        *("bounds", "complete", "is_lost", "is_over", "number", "pass_ends", "rebuild", "size"),
+        *("complete", "is_lost", "is_over", "number", "rebuild", "size", "untimed"),
+        "watched_pass",
     )
 
     def __init__(self, number: int, size: int = 1) -> None:
         super().__init__()
         self.number = number
         self.size = size
-        self.is_over = self.complete = self.is_lost = self.bounds = False
-        self.pass_ends: bool | None = None
+        self.is_over = self.complete = self.is_lost = self.untimed = False
+        self.watched_pass: int | None = None
         self.rebuild = 0
 
     def end(self, rebuild: int, *, complete: bool) -> None:

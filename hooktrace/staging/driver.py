@@ -29,12 +29,12 @@ import torch
 
 from ..records.errors import HookError
 from . import devices, group_hooks
-from .calls import NEVER, NOT_YET, BucketCall, Round, one_after_another
+from .calls import END_UNKNOWN, NOT_YET, BucketCall, Round, one_after_another
 from .collectives import Future, Operation
 from .groups import group_of
 from .hook_checks import no_future, wrong_result
 from .order import Sequencer, round_group, sequencer_of
-from .pass_end import AwaitedCall, ends_once, look_at_end
+from .pass_end import AwaitedCall, ends_once, watch_pass
 
 if TYPE_CHECKING:
     from .group_hooks import SeenCollective
@@ -190,7 +190,7 @@ class StagedRun(BucketCall):
                 self.operation = None
                 if waits_for is operation:
                     self._describe(operation)
-                else:
+                else:  # ``launch`` has put there what it is, or nothing
                     self.collective = waits_for
             except Exception as error:
                 self.lose_stamps(error)
@@ -258,14 +258,19 @@ class PlainRun(AwaitedCall):
     in_doubt = ""
     is_watched = False
 
-    def wants_callback(self) -> bool:
-        """Return whether a callback is to stamp its end; else have its pass's end looked at."""
+    def leave_to_pass_end(self) -> bool:
+        """Have it looked at when its pass ends; false: a callback is to stamp its end."""
         slot = self.slot
         calls = slot.model.calls
-        if slot.is_last or self.held or self.on_device or not calls.bounds:
-            return True
-        look_at_end(calls)
-        return not calls.bounds
+        if slot.is_last or self.held or self.on_device or not calls.untimed:
+            return False
+        if calls.watched_pass is None:
+            try:
+                calls.untimed = watch_pass(calls)
+            except Exception as error:  # of the engine, which is private
+                calls.untimed = False
+                self.lose_stamps(error)
+        return calls.untimed
 
     @property
     def staged(self) -> bool:  # type: ignore[override]  # of others it is known before
@@ -330,7 +335,7 @@ class PlainRun(AwaitedCall):
         super().look(backward_end)
         if self.arrived_by is not None:
             self.end(self.arrived_by)
-        if backward_end != NEVER:
+        if backward_end != END_UNKNOWN:
             self.raise_error()
 
     def waited_for(self, failed: bool) -> None:
@@ -371,7 +376,7 @@ def launch_plain(  # noqa: PLR0912  # see above
     except TypeError:
         run.fail("hook", no_future(future))
     if run.on_device or not is_done:
-        if run.wants_callback():
+        if not run.leave_to_pass_end():
             return _then(future, run.finish)
         run.bounded, run.awaited = True, future
         return future
@@ -381,8 +386,10 @@ def launch_plain(  # noqa: PLR0912  # see above
     result: Any
     try:
         result = _value(future)
-    except BaseException:  # which ``finish`` puts on the record
-        result = None
+    except Exception:
+        result = None  # ``finish`` asks again, and puts on the record what is raised
+    except BaseException as error:
+        run.fail("future_wait", error)
     if result is buffer_of() and result is not None and result.numel() == slot.numel:
         if is_watched:
             group_hooks.over(run)
@@ -396,7 +403,7 @@ def launch_plain(  # noqa: PLR0912  # see above
         run.finish(future)
     except HookError as error:  # raised in a callback it fails backward properly
         return _then(future, partial(_raise, error))
-    return future  # to have called it by a `then` would have cost three microseconds
+    return future  # to call ``finish`` through ``then`` would cost three microseconds
 
 
 def _raise(error: HookError, _: Future) -> NoReturn:

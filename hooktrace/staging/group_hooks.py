@@ -83,7 +83,7 @@ class SeenCollective:
         self.arrived_ns = NOT_YET
         self.is_issued = False
         # On a device the host does not know when it ends, and a callback would have a stream.
-        self.has_end = run.wants_callback() and not run.on_device
+        self.has_end = not (run.on_device or run.leave_to_pass_end())
 
     def see(self, args: Any) -> None:
         """Take note that it was issued."""
@@ -177,7 +177,7 @@ class GroupHooks:
         runs = [run] if run is not None and run.done == NOT_YET else []
         if _under_way and thread not in _callers:
             runs = runs or self._runs_that_may_issue()
-            for one in runs:  # what has arrived on this thread before tells which it is
+            for one in runs:  # a callback notes which call's collective arrived on which thread
                 one.slot.model.all_timed = True
         if len(runs) == 1:
             self._see(runs[0], kind, args)

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from ..records.bucket import ALL_TIMED, TIMED_ONE_IN
-from .backward import call_all, waits_later, watch
-from .calls import NEVER, NOT_YET, BucketCall, StepCalls
+from .backward import call_all, current_pass, waits_later, watch
+from .calls import END_UNKNOWN, NOT_YET, BucketCall, StepCalls
 from .job import new_lock
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class AwaitedCall(BucketCall):
 
         ``backward_end``: of its pass; where there is none, DDP need not wait for it next.
         """
-        ended = backward_end not in {None, NOT_YET, NEVER}
+        ended = backward_end not in {None, NOT_YET, END_UNKNOWN}
         if ended and self.awaited is not None and self.is_done(self.awaited):
             self.arrived_by = backward_end
         else:
@@ -113,37 +113,33 @@ def is_timed(model: ModelState, step: int) -> bool:
     return step - model.first_step < ALL_TIMED or step % TIMED_ONE_IN == 0 or model.all_timed
 
 
-def look_at_end(calls: StepCalls) -> None:
-    """Have the calls of a step looked at when its pass ends, from the first that needs it on.
+def watch_pass(calls: StepCalls) -> bool:
+    """Have the calls of a step looked at when the pass ends that runs here; false: none runs.
 
-    Where no pass runs that tells of its end, all calls are timed.
+    Called for the first call that needs it, and again for the last one: that may be in another
+    pass, as under re-entrant checkpoints, at whose end DDP waits.
     """
-    if not calls.pass_ends:
-        calls.pass_ends = watch(partial(_end_pass, calls))
-        calls.bounds &= calls.pass_ends
-
-
-def look_again(calls: StepCalls) -> None:
-    """As ``look_at_end``, for the last call of a step of which one pass has ended before."""
-    if calls.pass_ends is False:
-        look_at_end(calls)
+    task = current_pass()
+    if calls.watched_pass != task and watch(partial(_end_pass, calls)):
+        calls.watched_pass = task
+    return calls.watched_pass == task
 
 
 def _end_pass(calls: StepCalls, failed: bool) -> None:
     """The pass has nothing left to compute: see what has arrived; DDP waits for the rest."""
     last, awaited = calls[-1], cast("list[AwaitedCall]", calls)
     if not last.slot.is_last:  # the step may go on in another pass
-        calls.bounds = calls.pass_ends = False
+        calls.untimed = False
         if not failed:
             watch(partial(_waited, calls))
-        call_all([call.look for call in awaited], NEVER if failed else None)
+        call_all([call.look for call in awaited], END_UNKNOWN if failed else None)
         return
     waits = not failed and not waits_later(last.slot.model.ddp)
     if last.backward_end == NOT_YET:
         last.backward_over(not waits)
     if waits:
         watch(partial(_waited, calls))
-    end = NEVER if failed else last.backward_end
+    end = END_UNKNOWN if failed else last.backward_end
     call_all([call.look for call in awaited if call.bounded], end)
 
 

@@ -186,14 +186,17 @@ class ModelState:
 
     def begin_step(self, first: BucketCall, ring: Ring) -> None:
         """Begin to keep the calls of a step with the first that is recorded; ``ring``: has them."""
-        self.let_go_of_lost(ring)
-        self.calls = StepCalls(first.step, max(1, len(self.slots)))
-        self.calls.append(first)
-        ring.push(self.calls)
+        calls = StepCalls(first.step, max(1, len(self.slots)))
+        calls.append(first)
+        self.let_go_of_lost(ring, calls)
+        ring.push(calls)
 
-    def let_go_of_lost(self, ring: Ring) -> None:
-        """Count the calls of a step that did not fit in the ring, but for the first, which is."""
-        lost, self.calls = self.calls, StepCalls(-1)
+    def let_go_of_lost(self, ring: Ring, calls: StepCalls | None = None) -> None:
+        """Count the calls of a step that did not fit in the ring, but for the first, which is.
+
+        ``calls``: of the step after it, if one has begun.
+        """
+        lost, self.calls = self.calls, calls or StepCalls(-1)
         if lost.is_lost:
             ring.drop(len(lost) - 1)
             lost.let_go()

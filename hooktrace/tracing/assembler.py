@@ -29,7 +29,7 @@ from ..records.last_used import Bounded, LastUsed
 from ..records.running_median import RunningMedian
 from ..records.stall import ENOUGH_STEPS, is_stall
 from ..records.units import ms
-from ..staging.calls import NEVER, NOT_YET, BucketCall, StepCalls, give_back
+from ..staging.calls import END_UNKNOWN, NOT_YET, BucketCall, StepCalls, give_back
 from ..staging.slots import BucketSlot, ModelState
 from .call_records import bucket_record, sent_in_step, step_record
 from .stage_times import (
@@ -177,7 +177,7 @@ class Assembler:
         for calls in steps:
             try:
                 known = StepCalls(calls.number)
-                known.bounds = calls.bounds
+                known.untimed = calls.untimed
                 known += filter(self._is_known, calls)
                 if not known:
                     continue
@@ -197,7 +197,7 @@ class Assembler:
             self.losses.add("stamp_failed", why=call.unknown)
         elif not has_ended:
             self.losses.add("unfinished")
-        if has_ended and call.done != NEVER:
+        if has_ended and call.done != END_UNKNOWN:
             return True
         self._tell_failed([call])
         call.before_wait = None  # the event may be that of calls that did end, too
@@ -210,7 +210,7 @@ class Assembler:
         for line in (self._waiting, self._open):
             begun = takewhile(lambda step: step[0].ready < end_ns, line)
             for call in chain.from_iterable(begun):
-                is_known = call.has_ended and call.done != NEVER and call.ready < end_ns
+                is_known = call.has_ended and call.done != END_UNKNOWN and call.ready < end_ns
                 is_timed = call.slot.unit is None and call.events is None and not call.bounded
                 if is_known and is_timed:
                     with suppress(Exception):  # it is that call's step which it costs
@@ -317,7 +317,7 @@ class Assembler:
         sent, sent_of_step, sent_unknown = sent_in_step(calls)
         errors = self._errors
         # A step is timed, or it is not: else its timed calls would be those that were fast.
-        bounded = (calls.bounds and len(calls) > 1) or any(call.bounded for call in calls)
+        bounded = (calls.untimed and len(calls) > 1) or any(call.bounded for call in calls)
         record_of = partial(bucket_record, rebuild=rebuild, warmup=warmup, bounded=bounded)
         made: list[BucketRecord] = []
         for i, call in enumerate(calls):

@@ -35,7 +35,7 @@ from ..staging import group_hooks
 from ..staging.backward import current_pass, engine_code
 from ..staging.calls import NOT_YET, Collective
 from ..staging.groups import group_info
-from ..staging.pass_end import AwaitedCall, is_timed, look_again, look_at_end
+from ..staging.pass_end import AwaitedCall, is_timed, watch_pass
 from ..staging.ring import RECORDING, Loss
 from ..staging.slots import current_node
 from .tracer import Tracer
@@ -186,17 +186,16 @@ class HooklessModel:
             else:
                 model.begin_step(call, tracer.ring)
                 calls = model.calls
-                calls.bounds = not (is_timed(model, step) or self._is_looked_at(step))
-                look_at_end(calls)
-            call.bounded = calls.bounds
+                is_stamped = is_timed(model, step) or self._is_looked_at(step)
+                calls.untimed = watch_pass(calls) and not is_stamped
+            call.bounded = calls.untimed
             slot.last_call = call
             if tensor is None:
                 call.join_dummy = True
             elif step >= self._next_look:
                 self._look(call, tensor)
             if slot.is_last:
-                look_again(calls)
-                call.backward_end = NOT_YET if calls.pass_ends else None
+                call.backward_end = NOT_YET if watch_pass(calls) else None
             return call
         except Exception as error:
             self._tracer.push(Loss.of_stamps(error))

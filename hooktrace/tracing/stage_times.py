@@ -27,7 +27,7 @@ import torch
 
 from ..records.intervals import fifo_starts
 from ..records.last_used import LastUsed
-from ..staging.calls import NEVER, NOT_YET, BucketCall, Round, events_of
+from ..staging.calls import END_UNKNOWN, NOT_YET, BucketCall, Round, events_of
 from ..staging.groups import GroupInfo
 
 
@@ -102,7 +102,7 @@ def host_times(call: BucketCall) -> CallTimes:
     started = entered if call.started is None else call.started
     released = done if call.released is None else call.released
     ready, end = call.ready, call.backward_end
-    hidden_to = None if end in (NOT_YET, NEVER) else _hidden_to(ready, returned, end)
+    hidden_to = None if end in (NOT_YET, END_UNKNOWN) else _hidden_to(ready, returned, end)
     return CallTimes(
         *(ready, entered, started, returned, collectives_of(call), done, released, hidden_to)
     )

@@ -46,7 +46,7 @@ from ..staging.groups import group_of, known_groups
 from ..staging.hook import HOOK_SIGNATURE, Hook, StagedHook, hook_name
 from ..staging.hook_checks import compiled_reducer
 from ..staging.job import current_rank
-from ..staging.pass_end import is_timed, look_again
+from ..staging.pass_end import is_timed, watch_pass
 from ..staging.ring import ALARMED, RECORDING, Loss, State
 from ..staging.slots import BucketSlot, LayoutTracker
 from . import hookless
@@ -159,8 +159,8 @@ class TracedHook:
                     calls.append(run)
                 else:
                     model.begin_step(run, tracer.ring)
-                    if not is_timed(model, step):
-                        self._leave_to_end(slot)
+                    if self._staged is None:
+                        self._choose_timing(slot, step)
                 slot.last_call = run
         except Exception as error:  # of a clock, a device: this call runs on untraced
             self._give_up(Loss.of_stamps(error), state, bucket, step if is_usual else -1, None)
@@ -183,13 +183,15 @@ class TracedHook:
             raise
         finally:
             try:
-                if run.launched is None:
+                if run.launched is None:  # or it was done at once, and is stamped
                     run.launched = clock()
                 if is_last:
                     if run.on_device and run.backward_end is not None:
                         run.record_around_backward()
                     if staged is None:
-                        look_again(run.slot.model.calls)
+                        calls = run.slot.model.calls
+                        if calls.watched_pass is not None:
+                            watch_pass(calls)
                         group_hooks.watch()
             except Exception as error:
                 run.lose_stamps(error)
@@ -231,8 +233,8 @@ class TracedHook:
                 model.calls.append(run)
             else:
                 model.begin_step(run, tracer.ring)
-                if not (is_sampled or is_timed(model, step)):
-                    self._leave_to_end(slot)
+                if self._staged is None and not is_sampled:
+                    self._choose_timing(slot, step)
         except Exception as error:
             if run is not None:
                 run.lose_end(error)  # nothing waits for it
@@ -240,11 +242,14 @@ class TracedHook:
             return None
         return run, sampled
 
-    def _leave_to_end(self, slot: BucketSlot) -> None:
-        """Have a step that has begun not timed, but looked at when its pass ends."""
-        is_plain = self._staged is None and slot.device_type == "cpu" and current_pass() != -1
-        if is_plain and not waits_later(slot.model.ddp):  # or DDP would read a wrong result first
-            slot.model.calls.bounds = True
+    @staticmethod
+    def _choose_timing(slot: BucketSlot, step: int) -> None:
+        """Have a plain hook's step, which has begun, timed, or looked at when its pass ends."""
+        model = slot.model
+        can_be_left = slot.device_type == "cpu" and current_pass() != -1
+        # DDP that waits later would read a wrong result first.
+        timed = is_timed(model, step) or waits_later(model.ddp)
+        model.calls.untimed = can_be_left and not timed
 
     def _call_untraced(self, state: Any, bucket: Any) -> Future:
         """Run the hook where no call is recorded, as while paused; all ranks count its steps."""
@@ -300,7 +305,7 @@ class TracedHook:
         run.hook_called = True
         model.sample_step = sampling.next_step
         if sampling.asked:  # since this call was looked at
-            model.sample_step = 0
+            model.sample_step = 0  # the next call asks again
         if sampled is not None:
             sampled.hold(run)
         return sampled
@@ -410,7 +415,7 @@ class HookNotices:
 
     def count_steps(self) -> int:
         """Return a number that changes when the hook is called in a backward pass."""
-        return self.untraced + sum(model.position[0] + 1 for model in self._layout.models)
+        return self.untraced + sum(model.step + 1 for model in self._layout.models)
 
     def note(self, kind: str, what: str) -> None:
         """Record an anomaly: ``what`` the hook does, or is not called to do."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -14,11 +15,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.utils.checkpoint import checkpoint
 
 from hooktrace import HookError, Tracer, instrument, trace
+from hooktrace.staging import backward as backward_pass
 from hooktrace.staging import pass_end
 from tests.distributed.harness import on, scenario
-from tests.distributed.models import backward, make_ddp, make_steps, traced
+from tests.distributed.models import backward, make_ddp, make_model, make_steps, traced
 from tests.distributed.test_hookless import CAP_MB, SCRIPTS, Twice, run
 from tests.fakes import calls_in_flight, plain
 from tests.ranks.channel.jobs import wait_for
@@ -84,13 +87,24 @@ def test_only_times_are_left_out(rank: int) -> None:
 HOOKS = [default_hooks.allreduce_hook, *([None] if HOOKS_GROUPS else [])]
 
 
+class InnerLast(torch.nn.Module):
+    """A stack whose first layers are under a re-entrant checkpoint: DDP waits in its pass."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.inner, self.outer = make_model(layers // 2), make_model(layers // 2)
+
+    def forward(self, data: torch.Tensor) -> Any:
+        return self.outer(checkpoint(self.inner, data.requires_grad_(), use_reentrant=True))
+
+
 @on(2)
 @untimed
 def test_what_a_step_exposes_is_its_own(rank: int) -> None:
     """Rank 1 is late with its last bucket alone: of that rank 0 sees the end, of others a bound."""
     late_s = 0.2
-    for hook in HOOKS:
-        ddp = make_ddp(CAP_MB)
+    for hook, make in itertools.product(HOOKS, (make_model, InnerLast)):
+        ddp = make_ddp(CAP_MB, make=make)
         with Tracer(error_every=0) as tracer:
             instrument(ddp, hook, tracer=tracer)
             backward(ddp, rank, 0)
@@ -105,6 +119,28 @@ def test_what_a_step_exposes_is_its_own(rank: int) -> None:
         if rank == 0:
             assert step.exposed_ns >= 0.9 * late_s * 1e9
             assert max(ends[:-1]) < 0.5 * late_s * 1e9 < 0.9 * late_s * 1e9 < ends[-1]
+
+
+@on(2)
+@untimed
+def test_a_pass_inside_another_is_where_ddp_waits(rank: int) -> None:
+    """For the first bucket too, which came in the outer pass."""
+    ddp, late_s = make_ddp(CAP_MB, make=InnerLast), 0.2
+
+    def hook(state: Any, bucket: torch.distributed.GradBucket) -> Any:
+        result, future = bucket.buffer(), torch.futures.Future()  # type: ignore[var-annotated]
+        wait_s = late_s if bucket.index() == 0 else 0.005
+        threading.Timer(wait_s, lambda: future.set_result(result)).start()
+        return future
+
+    with Tracer(error_every=0) as tracer:
+        instrument(ddp, hook, tracer=tracer)
+        make_steps(ddp, rank, range(4))
+        tracer.flush()
+        step, buckets = tracer._recent.steps()[-1]
+    dist.barrier()
+    assert all(bucket.bounded for bucket in buckets)
+    assert step.exposed_ns >= 0.9 * late_s * 1e9
 
 
 @on(2)
@@ -137,7 +173,7 @@ _goes_on = threading.Event()
 
 
 def _nothing(result: torch.Tensor) -> None:
-    """DDP would read it, and end the process."""
+    """Which DDP would read, and raise an error that names no hook."""
     assert _goes_on.wait(30)
     _goes_on.clear()
 
@@ -339,3 +375,20 @@ def test_a_sampled_step_is_timed(rank: int) -> None:
         # On torch 2.14 collectives beside the buckets are seen in others, which are timed too.
         assert untimed_steps <= bounded <= set(range(STEPS)) - {*sampled, 0, 10}
         assert bool(bounded) == bool(untimed_steps)
+
+
+@on(2)
+@untimed
+def test_an_engine_that_takes_no_callback_costs_times_alone(rank: int) -> None:
+    """The calls are stamped by callbacks then."""
+    ddp, refusal = make_ddp(CAP_MB), mock.Mock(side_effect=RuntimeError("no callbacks"))
+    with Tracer(error_every=0) as tracer:
+        instrument(ddp, default_hooks.allreduce_hook, tracer=tracer)
+        make_steps(ddp, rank, range(2))
+        with mock.patch.object(backward_pass, "queue_callback", refusal):
+            make_steps(ddp, rank, range(2, 3))
+        make_steps(ddp, rank, range(3, 4))
+        tracer.flush()
+    dist.barrier()
+    assert refusal.called
+    assert set(tracer.losses()) == {"stamp_failed"}

@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-from hooktrace.staging.calls import NEVER, NOT_YET, BucketCall, clock_anchor
+from hooktrace.staging.calls import END_UNKNOWN, NOT_YET, BucketCall, clock_anchor
 from tests.fakes import FakeOperation
 
 
@@ -18,7 +18,7 @@ def test_a_clock_that_fails_ends_a_units_call_too() -> None:
     call.over()
     assert not call.in_flight
     assert (call.unknown, call.operation) == ("OSError: no time", None)
-    assert (call.rounds, call.done, call.exposed) == ((), NEVER, None)
+    assert (call.rounds, call.done, call.exposed) == ((), END_UNKNOWN, None)
 
 
 def test_a_pass_ends_once() -> None:

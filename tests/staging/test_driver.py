@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -231,3 +232,19 @@ def test_an_operation_is_seen_as_it_was_issued(how: str) -> None:
         assert traced(None, bucket).wait() is bucket.buffer()
         tracer.flush()
         assert tracer.losses() == {"stamp_failed": 1}
+
+
+def test_an_interrupt_while_a_result_is_read_is_raised() -> None:
+    """Python runs inside ``value()`` where a future has a function for that."""
+
+    def interrupted(state: Any, bucket: Any) -> Any:
+        future: Any = plain(state, bucket)
+        future._set_unwrap_func(mock.Mock(side_effect=[KeyboardInterrupt, None]))
+        return future
+
+    with Tracer(error_every=0, align_clocks=False) as tracer:
+        hook, bucket = trace(interrupted, tracer=tracer), FakeBucket([torch.ones(4)], is_last=True)
+        with pytest.raises(KeyboardInterrupt):
+            hook(None, bucket)
+        tracer.flush()
+        assert [a.kind for a in tracer.anomalies()] == ["hook_exception"]
