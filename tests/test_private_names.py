@@ -1,9 +1,17 @@
-"""What hooktrace uses of torch that torch calls private: one home each."""
+"""What hooktrace uses of torch that torch calls private: one home each, and a way without it."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
+
+import pytest
+import torch
+
+from hooktrace import Tracer
+from hooktrace.staging import backward, slots
+from hooktrace.testing import FakeBucket
+from tests.fakes import Job
 
 PACKAGE = Path(__file__).parents[1] / "hooktrace"
 
@@ -60,9 +68,28 @@ def private_names(path: Path) -> set[str]:
 
 
 def test_each_private_name_has_one_home() -> None:
-    """A new one belongs into the table."""
+    """Which says what is done where torch has no such thing; a new one belongs into the table."""
     found: dict[str, set[str]] = {}
     for path in PACKAGE.rglob("*.py"):
         for name in private_names(path):
             found.setdefault(name, set()).add(str(path.relative_to(PACKAGE)))
     assert found == {name: {home} for name, home in HOMES.items()}
+
+
+def test_without_the_engines_names_nothing_is_known_of_backward(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Calls count as those of a backward pass whose end is not seen, and buckets as they say."""
+    bucket = FakeBucket([torch.zeros(1)], is_last=False)
+    monkeypatch.setattr(slots, "current_node", None)
+    monkeypatch.setattr(backward, "queue_callback", None)
+    for _ in range(2):
+        assert not backward.watch(bool)
+        assert not slots.is_unnumbered(bucket)
+        for module in (backward, slots):
+            monkeypatch.setattr(module, "graph_task_id", None)
+    monkeypatch.setattr(slots, "current_pass", lambda: -1)
+    assert slots.in_backward(bucket)
+    with Tracer() as tracer:
+        Job(tracer).step()
+        assert len(tracer.steps()) == 1

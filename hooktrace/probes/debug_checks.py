@@ -80,13 +80,15 @@ class DebugChecks(Part):
     def _ask_at_the_end(self) -> None:
         # DDP's own callback, which waits for the results and reads them, is queued after this
         # hook's: to come after that one, a callback has to be queued by a callback.
+        queue = queue_callback
         calls, self._step = self._step, []
 
         def compare() -> None:
             for call in calls:
                 call.look_again()
 
-        queue_callback(lambda: queue_callback(compare))
+        if queue is not None:
+            queue(lambda: queue(compare))
 
 
 class CheckedCall(Look):

@@ -14,7 +14,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 import torch
@@ -25,15 +25,18 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from ..records.errors import HookError
 
-current_pass: Callable[[], int] = torch._C._current_graph_task_id
-"""Returns which backward pass runs on this thread, -1 where none does."""
-_engine: Any = torch.autograd.Variable._execution_engine
-queue_callback: Callable[[Callable[[], None]], None] = _engine.queue_callback
-"""Runs a function at the end of this thread's backward pass."""
+graph_task_id: Callable[[], int] | None = getattr(torch._C, "_current_graph_task_id", None)
+"""Names the backward pass of this thread, -1 where there is none; ``None``: torch does not tell."""
+_engine: Any = getattr(torch.autograd.Variable, "_execution_engine", None)
+queue_callback: Callable[[Callable[[], None]], None] | None
+queue_callback = getattr(_engine, "queue_callback", None)
+"""Runs a function at the end of this thread's backward pass; ``None``: torch does not."""
 ENGINE = "_engine_run_backward"
 """What torch calls the function in ``torch.autograd.graph`` that runs a backward pass."""
-engine_code: CodeType = getattr(torch.autograd.graph, ENGINE).__code__
-"""Its code, which is on the stack below what DDP's reducer calls."""
+engine_code: Any = getattr(getattr(torch.autograd.graph, ENGINE, None), "__code__", None)
+"""Its code, which is on the stack below what DDP's reducer calls; ``None``: torch has none."""
+current_pass: Callable[[], int] = graph_task_id or (lambda: -1)
+"""Returns which backward pass runs on this thread, -1 where none does or torch tells none."""
 
 
 def watch(over: Callable[[bool], object]) -> bool:
@@ -42,7 +45,7 @@ def watch(over: Callable[[bool], object]) -> bool:
     What ``over`` raises fails the pass, once all have been called; it may not where that failed.
     """
     task = current_pass()
-    if task == -1:
+    if task == -1 or queue_callback is None:
         return False
     known = _passes.get(task)
     under_way = None if known is None else known()
@@ -59,7 +62,10 @@ def watch_after(over: Callable[[bool], None]) -> bool:
 
     FSDP reduces its last gradients in some of those.
     """
-    return watch(lambda failed: over(True) if failed else queue_callback(partial(over, False)))
+    queue = queue_callback
+    if queue is None:
+        return False
+    return watch(lambda failed: over(True) if failed else queue(partial(over, False)))
 
 
 class _Pass:

@@ -28,7 +28,7 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ..records import AssignmentRecord, BucketLayout, BucketRecord, Parameter
-from .backward import current_pass
+from .backward import current_pass, graph_task_id
 from .calls import StepCalls
 from .devices import has_events
 from .job import current_rank
@@ -223,18 +223,22 @@ class ModelState:
 
 
 def in_backward(bucket: Any) -> bool:
-    """Whether a hook is called from a backward pass, or for a bucket that is not torch's own."""
-    is_torchs = isinstance(bucket, torch._C._distributed_c10d.GradBucket)
-    return current_pass() != -1 or not is_torchs
+    """Whether a hook is called from a backward pass.
+
+    So it is taken to be where torch does not tell, and for a bucket that is not torch's own.
+    """
+    if graph_task_id is None or not isinstance(bucket, torch._C._distributed_c10d.GradBucket):
+        return True
+    return graph_task_id() != -1
 
 
-current_node: Callable[[], Any] = torch._C._current_autograd_node
-"""Returns the node of the graph that runs on this thread, ``None`` where none does."""
+current_node: Callable[[], Any] | None = getattr(torch._C, "_current_autograd_node", None)
+"""Returns the node of the graph that runs on this thread; ``None``: torch does not tell."""
 
 
 def is_unnumbered(bucket: GradBucketLike) -> bool:
-    """Whether a bucket's index is not its own."""
-    if bucket.index() > 0 or bucket.is_last():
+    """Whether a bucket's index is not its own; never where torch does not tell."""
+    if bucket.index() > 0 or bucket.is_last() or current_node is None:
         return False
     return current_pass() != -1 and current_node() is None
 

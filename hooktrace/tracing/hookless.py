@@ -258,7 +258,7 @@ class HooklessModel:
 
         There DDP sends all of a static graph's first pass.
         """
-        node = current_node()
+        node = current_node() if current_node is not None else None
         if node is None:
             return bool(ddp.static_graph)
         variable = getattr(node, "variable", None)
@@ -336,7 +336,8 @@ def can_watch(ddp: DistributedDataParallel, tracer: Tracer) -> bool:
     modules, parameters = ddp.module.modules(), list(ddp.module.parameters())
     return (
         group_hooks.available
-        and _ZEROS is not None
+        and current_node is not None
+        and None not in (engine_code, _ZEROS)
         and not tracer.needs_hook
         and not listed_hooks(ddp)
         and has_buckets(ddp)

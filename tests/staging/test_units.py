@@ -134,6 +134,7 @@ def test_a_pass_that_was_left_keeps_no_step_open(model: ShardedModel, sink: Sink
 
     def queues() -> None:
         call(model, "all_gather")
+        assert queue_callback is not None
         queue_callback(lambda: 1 // 0)
 
     with pytest.raises(ZeroDivisionError):
