@@ -76,9 +76,10 @@ class StagedRun(BucketCall):
 
     def take_turns(self) -> Future:
         """Run a hook with several rounds when its turn comes; returns the future of its result."""
-        group: object | None = None
-        with suppress(RuntimeError, TypeError):  # of a state that names none
-            group = group_of(self.state)
+        try:
+            group: object | None = group_of(self.state)
+        except (RuntimeError, TypeError):  # it names none
+            group = None
         self.sequencer = sequencer = sequencer_of(group)
         # Taken first: the call may have ended, and its bucket be gone, when submit returns.
         is_last = self.bucket.is_last()
