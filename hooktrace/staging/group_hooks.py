@@ -107,8 +107,8 @@ class SeenCollective:
 
 
 _here: dict[int, PlainRun] = {}
-"""By thread (what is thread-local of a backend's is gone after each callback): whose hook is called
-there, or whose collective arrived there last."""
+"""By thread: whose hook is called there, or whose collective arrived there last.  No
+``threading.local``: on a backend's thread that is new in each callback."""
 
 _callers: set[int] = set()
 """Threads that call hooks: what they issue otherwise is the script's own."""

@@ -53,8 +53,8 @@ class BucketSlot:
 
     ``is_last``: set when the bucket says so.  ``blank``: what the records of all its calls have in
     common.  ``thread``: the one that its first call was on.  ``collective``: all that its calls do,
-    where torch itself communicates and no hook does.  ``usual``: what the driver knows of the
-    operation that a staged hook makes of it each time.  ``parameters``: names and shapes.
+    where torch itself communicates and no hook does.  ``usual``: type and group of the operation
+    that a staged hook makes of it each time, and what that is.  ``parameters``: names and shapes.
     ``parameter_ids``: of DDP's, and ``unit``: of a sharded model.
     """
 
@@ -96,7 +96,7 @@ class BucketSlot:
         self.unit = unit
         self.last_call: BucketCall | None = None
         self.collective: Collective | None = None
-        self.usual: Any = None
+        self.usual: tuple[type, weakref.ref[Any], Collective] | None = None
         self.blank = BucketRecord(
             model=model.name,
             hook=model.hook,

@@ -115,10 +115,6 @@ def _staged(times: CallTimes) -> list[Stage]:
     return stages
 
 
-def _bytes_of(sent: Sent) -> int | None:
-    return None if sent is None else sum(one.wire_bytes for one in sent)
-
-
 def _total(numbers: Sequence[N | None]) -> N | None:
     """Return a sum; ``None`` where one of the numbers is not known."""
     return None if None in numbers else sum(numbers)  # type: ignore[arg-type]
@@ -140,7 +136,7 @@ def bucket_record(
     ``bounded``: of its step, not all calls were timed.
     """
     slot = call.slot
-    wire_bytes = _bytes_of(sent)
+    wire_bytes = None if sent is None else sum(one.wire_bytes for one in sent)
     bus: float | None = None
     if call.staged:
         wire_bytes = bus = 0
@@ -205,7 +201,6 @@ def step_record(
     resolved = len(known) == len(spans)
     ready = [b.ready_ns for b in buckets]
     wire = [(s.start_ns, s.end_ns) for b in buckets for s in b.timed_stages if s.name == "wire"]
-    wire_bytes = _total([b.wire_bytes for b in buckets])
     first_ready = min(ready)
     sharded = first.unit is not None
     ends, exposed = [end for end in hidden_to if end is not None], None
@@ -235,7 +230,7 @@ def step_record(
         wire_in_flight_ns=union_ns(wire) if resolved and wire else None,
         previous_period_ns=period,
         gradient_bytes=sum([b.gradient_bytes for b in buckets]),
-        wire_bytes=_bytes_of(sent) if wire_bytes is None else wire_bytes,
+        wire_bytes=_total([b.wire_bytes for b in buckets]),
         bus_bytes=_total([b.bus_bytes for b in buckets]),
         bucket_count=len(buckets),
         join_dummy=all(b.join_dummy for b in buckets),

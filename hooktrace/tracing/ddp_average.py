@@ -38,7 +38,8 @@ class DDPAverage:
         self._addresses: dict[int, int] | None = None
         """By ``id`` of a parameter where its gradient lay when DDP took it, if that is looked at:
         after that all of them are views of buckets."""
-        self._left: Any = None
+        self._ranks_left: Any = None
+        """Those with data, where not all have: torch's work that tells, or what it has told."""
         if ddp is not None:
             _averages[ddp] = weakref.ref(self)
             _hear_of_joins()
@@ -56,15 +57,15 @@ class DDPAverage:
     def joined(self, work: Any) -> None:
         """Take note of what tells how many ranks still have data; DDP keeps it until the next."""
         ddp: Any = self._ddp()
-        self._left = None if ddp._divide_by_initial_world_size else work
-        if self._left is not None:
+        self._ranks_left = None if ddp._divide_by_initial_world_size else work
+        if self._ranks_left is not None:
             self._watch_gradients(ddp, 3)  # any number of ranks may be left
 
     def divided(self, bucket: GradBucketLike, size: int) -> torch.Tensor:
         """Return the bucket's memory, its gradients divided in place; ``size``: of the group."""
-        if self._left is not None and not isinstance(self._left, int):
-            self._left = int(self._left.get_future().wait()[0].item())
-        buffer, ranks = bucket.buffer(), self._left or size
+        if self._ranks_left is not None and not isinstance(self._ranks_left, int):
+            self._ranks_left = int(self._ranks_left.get_future().wait()[0].item())
+        buffer, ranks = bucket.buffer(), self._ranks_left or size
         if ranks == 1:
             return buffer
         if buffer.layout is not torch.strided:
@@ -133,8 +134,8 @@ def _hear_of_joins() -> None:
     @functools.wraps(ask)
     def notify_join_context(joinable: Any) -> Any:
         work = ask(joinable)
-        average = _averages.get(joinable, lambda: None)()
-        if work is not None and average is not None:
+        average = None if work is None else _averages.get(joinable, lambda: None)()
+        if average is not None:
             average.joined(work)
         return work
 
