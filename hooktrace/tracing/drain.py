@@ -58,8 +58,8 @@ class LossLedger:
                 "affected: please report this with the traceback"
             )
 
-    def publish(self) -> dict[str, int]:
-        """Return everything lost so far, by reason; warn of each reason once."""
+    def publish(self) -> None:
+        """Let all threads see what was lost so far, by reason; warn of each reason once."""
         self.published = dict(+(self._counts + Counter(self._elsewhere())))
         for reason, count in self.published.items():
             # What an exporter counts after its own name, it tells itself.
@@ -74,7 +74,6 @@ class LossLedger:
                     LOSSES[reason].sentence,
                     LOSSES[reason].fix,
                 )
-        return self.published
 
 
 class FanOut:
@@ -107,12 +106,13 @@ class FanOut:
 
     def export(self, batch: Batch) -> None:
         """Give a batch to every exporter that works."""
-        for working in list(self._working):
+        for working in self._working:
             name, exporter = working
             try:
                 exporter.export(batch)
             except BaseException as error:  # SystemExit too: it would end the drain in silence
-                self._working.remove(working)
+                # Not by ``remove``, which asks exporters whether they are equal.
+                self._working = [one for one in self._working if one is not working]
                 so = (
                     "it is disabled for the rest of the run, training and the other exporters go "
                     "on; fix the cause and restart to have it back"
@@ -287,7 +287,7 @@ class Pipeline:
             self.losses.add("unfinished", self._ring.filled)
         self._guarded(self.losses.publish)
 
-    def _guarded(self, work: Callable[[], object]) -> None:
+    def _guarded(self, work: Callable[[], None]) -> None:
         """Do a piece of work; what it raises costs that piece only."""
         try:
             work()
@@ -317,7 +317,8 @@ class Pipeline:
     def _send(self) -> None:
         steps, records = self._assembler.take()
         self._tracer.hear_of([one for one in records if isinstance(one, AnomalyRecord)])
-        totals = losses, failures = self.losses.publish(), self.exporters.failures
+        self._guarded(self.losses.publish)  # it logs: what is taken goes out all the same
+        totals = losses, failures = self.losses.published, self.exporters.failures
         if not (steps or records or totals != self._said):
             return
         self._said = totals

@@ -155,6 +155,7 @@ class Tracer:
         self.ring.clear()
         self.models.begin_in_child()
         self._exporters = ()
+        self.record_files = []
         self._begin()
         self.state = State.CLOSED
 
@@ -230,7 +231,7 @@ class Tracer:
 
     def hear_of(self, anomalies: Sequence[AnomalyRecord]) -> None:
         """Do about anomalies what ``on_anomaly`` says; in the drain's thread."""
-        if self._on_anomaly == "record":
+        if not anomalies or self._on_anomaly == "record":  # before any lock
             return
         for anomaly in anomalies:
             logger.warning("%s: %s; see %s", anomaly.kind, anomaly.message, anomaly.docs)

@@ -15,7 +15,9 @@ from hooktrace import Tracer, trace
 from hooktrace.exporters import base
 from hooktrace.records import AnomalyRecord, Batch
 from hooktrace.records.errors import HookError
+from hooktrace.staging.ring import Loss
 from hooktrace.testing import FakeBucket
+from hooktrace.tracing import drain
 from tests.fakes import FakeExporter, FakeOperation, Job, buckets_of, hook_of, plain
 from tests.staging.test_backward import chain
 
@@ -169,6 +171,17 @@ def test_an_overflowing_ring_counts_and_reports_once(caplog: pytest.LogCaptureFi
     assert slow.batches[-1].losses == {"ring_full": lost}
 
 
+def test_a_log_that_raises_costs_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does the drain wait for the tracer's lock, which whoever starts or closes it holds."""
+    with Tracer(ring_capacity=8, on_anomaly="warn") as tracer, tracer._lock:
+        job = Job(tracer)
+        monkeypatch.setattr(drain.logger, "warning", lambda *_: 1 / 0)
+        tracer.push(Loss("stamp_failed", "no clock"))
+        job.step()
+        assert tracer.flush(10)
+        assert (len(tracer.steps()), tracer.losses()["stamp_failed"]) == (1, 1)
+
+
 def test_calls_in_flight_at_close_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     """A future that never completes is a record lost, with a fix."""
     operations = [FakeOperation(wire_bytes=4), FakeOperation(wire_bytes=4)]
@@ -228,10 +241,19 @@ class SilentError(Exception):
         raise ZeroDivisionError
 
 
+class Equal(FakeExporter):
+    """One that says that it is any other."""
+
+    __hash__ = FakeExporter.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
 def test_an_exporter_whose_error_has_no_text_costs_no_other_one() -> None:
     """The others get the batch, and are closed."""
-    silent, other = FakeExporter("silent", error=SilentError()), FakeExporter("other")
-    with Tracer([silent, other]) as tracer:
+    silent, other = Equal(error=SilentError()), Equal()
+    with Tracer([other, silent]) as tracer:
         Job(tracer).step()
         tracer.flush()
         assert [step.step for batch in other.batches for step, _ in batch.steps] == [0]
