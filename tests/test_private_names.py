@@ -84,7 +84,7 @@ def test_without_the_engines_names_nothing_is_known_of_backward(
     monkeypatch.setattr(slots, "current_node", None)
     monkeypatch.setattr(backward, "queue_callback", None)
     for _ in range(2):
-        assert not backward.watch(bool)
+        assert not backward.at_pass_end(bool)
         assert not slots.is_unnumbered(bucket)
         for module in (backward, slots):
             monkeypatch.setattr(module, "graph_task_id", None)

@@ -79,7 +79,7 @@ class Dispatcher:
         if self._hook is None:
             _register(reducer, None, self)
         elif isinstance(self._hook, TracedHook):
-            self._hook.notices.rest()
+            self._hook.notices.stop_watching()
         ending.model_seen()
         self._is_foreign = not isinstance(hook, StagedHook | TracedHook)
         self._hook, self._state, self.chosen = self._traced(hook), state, chosen

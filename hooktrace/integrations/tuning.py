@@ -326,7 +326,7 @@ def take(
         _tracers.append(Tracer([Part(label)], error_every=TURN))
         traced = trace(plain, model=type(ddp.module).__name__, tracer=_tracers[-1])
         traced.learn(ddp)
-        traced.notices.rest()  # it is not called for a round, by no fault of the script's
+        traced.notices.stop_watching()  # it is not called for a round, by no fault of the script's
         ready[label] = traced, its_state
     seen = {**said, "hook": None if hook is ddp_allreduce else name, "refused": refused}
     _steps[ddp] = Turns(ddp, asked, seen, ready, lambda label: call(*ready[label])).step

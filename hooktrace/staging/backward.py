@@ -1,6 +1,6 @@
 """The backward pass that runs: which one, when it has ended, and whether its loss is scaled.
 
-    last bucket's call --watch--> one callback a pass --the engine, at its end--> over(failed)
+    last bucket's call --at_pass_end--> one callback a pass --the engine, at its end--> over(failed)
 
 DDP waits for its buckets in such a callback, too, which it queues when its last hook has returned;
 the engine runs them in their order, so the first one of all models comes before any of them waits.
@@ -39,7 +39,7 @@ current_pass: Callable[[], int] = graph_task_id or (lambda: -1)
 """Returns which backward pass runs on this thread, -1 where none does or torch tells none."""
 
 
-def watch(over: Callable[[bool], object]) -> bool:
+def at_pass_end(over: Callable[[bool], object]) -> bool:
     """Have ``over(failed)`` called when the backward pass ends that runs here; false: none does.
 
     What ``over`` raises fails the pass, once all have been called; it may not where that failed.
@@ -57,15 +57,15 @@ def watch(over: Callable[[bool], object]) -> bool:
     return True
 
 
-def watch_after(over: Callable[[bool], None]) -> bool:
-    """As ``watch``, but after the callbacks that other parts have queued for the pass's end.
+def after_pass_end(over: Callable[[bool], None]) -> bool:
+    """As ``at_pass_end``, but after the callbacks that other parts have queued for the pass's end.
 
     FSDP reduces its last gradients in some of those.
     """
     queue = queue_callback
     if queue is None:
         return False
-    return watch(lambda failed: over(True) if failed else queue(partial(over, False)))
+    return at_pass_end(lambda failed: over(True) if failed else queue(partial(over, False)))
 
 
 class _Pass:

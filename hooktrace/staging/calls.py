@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from .backward import waits_later, watch
+from .backward import at_pass_end, waits_later
 from .devices import EventPool, refuse_captured_stream
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ class BucketCall:
         self.backward_end = NOT_YET
         if waits_later(self.slot.model.ddp):
             self.backward_end = END_UNKNOWN
-        elif not watch(self.backward_over):
+        elif not at_pass_end(self.backward_over):
             self.backward_end = None
 
     def backward_over(self, failed: bool) -> None:

@@ -331,9 +331,9 @@ class PlainRun(AwaitedCall):
                 self.operation = None
                 self.finish(awaited, at)
 
-    def look(self, backward_end: int | None) -> None:
+    def pass_ended(self, backward_end: int | None) -> None:
         """As of any call; raises ``HookError`` for a wrong result: DDP has not read it."""
-        super().look(backward_end)
+        super().pass_ended(backward_end)
         if self.arrived_by is not None:
             self.end(self.arrived_by)
         if backward_end != END_UNKNOWN:

@@ -261,7 +261,7 @@ def hooks_of(group: dist.ProcessGroup) -> GroupHooks:
     return found
 
 
-def watch() -> None:
+def watch_groups() -> None:
     """Watch all groups of this process, those too that were made since; nothing on older torch.
 
     Call it where no collective is being issued.

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from ..records.bucket import ALL_TIMED, TIMED_ONE_IN
-from .backward import call_all, current_pass, waits_later, watch
+from .backward import at_pass_end, call_all, current_pass, waits_later
 from .calls import END_UNKNOWN, NOT_YET, BucketCall, StepCalls
 from .job import new_lock
 
@@ -86,7 +86,7 @@ class AwaitedCall(BucketCall):
         if self.awaited is not None:
             _add_callback(self.awaited, self)
 
-    def look(self, backward_end: int | None) -> None:
+    def pass_ended(self, backward_end: int | None) -> None:
         """Take note that it has arrived, or have it called when it does.
 
         ``backward_end``: of its pass; where there is none, DDP need not wait for it next.
@@ -120,7 +120,7 @@ def watch_pass(calls: StepCalls) -> bool:
     pass, as under re-entrant checkpoints, at whose end DDP waits.
     """
     task = current_pass()
-    if calls.watched_pass != task and watch(partial(_end_pass, calls)):
+    if calls.watched_pass != task and at_pass_end(partial(_end_pass, calls)):
         calls.watched_pass = task
     return calls.watched_pass == task
 
@@ -131,16 +131,16 @@ def _end_pass(calls: StepCalls, failed: bool) -> None:
     if not last.slot.is_last:  # the step may go on in another pass
         calls.untimed = False
         if not failed:
-            watch(partial(_waited, calls))
-        call_all([call.look for call in awaited], END_UNKNOWN if failed else None)
+            at_pass_end(partial(_waited, calls))
+        call_all([call.pass_ended for call in awaited], END_UNKNOWN if failed else None)
         return
     waits = not failed and not waits_later(last.slot.model.ddp)
     if last.backward_end == NOT_YET:
         last.backward_over(not waits)
     if waits:
-        watch(partial(_waited, calls))
+        at_pass_end(partial(_waited, calls))
     end = END_UNKNOWN if failed else last.backward_end
-    call_all([call.look for call in awaited if call.bounded], end)
+    call_all([call.pass_ended for call in awaited if call.bounded], end)
 
 
 def _waited(calls: StepCalls, failed: bool) -> None:

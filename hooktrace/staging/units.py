@@ -28,7 +28,7 @@ from torch import is_inference_mode_enabled
 
 from ..records import Unit
 from ..records.bucket import UnitCollective
-from .backward import current_pass, is_checkpointed, watch_after
+from .backward import after_pass_end, current_pass, is_checkpointed
 from .calls import NOT_YET, BucketCall, Collective, StepCalls
 from .devices import EventPool, refuse_captured_stream, stream_of, which
 from .groups import group_info, members_of
@@ -228,7 +228,7 @@ class ShardedModel:
             self._watch(task)
 
     def _watch(self, task: int) -> None:
-        if watch_after(partial(self.end_pass, task)):
+        if after_pass_end(partial(self.end_pass, task)):
             self._passes.append(task)
 
     def fail(self, call: BucketCall | None, stage: str, error: BaseException) -> None:

@@ -53,8 +53,8 @@ _ZEROS = getattr(_matching, "__code__", None)
 """Of ``join()``: all-reduces zeros in the place of gradients."""
 
 
-_LOOKS_AFTER = 3
-"""Steps by which looks come after the multiples of ``error_every``: in a step that hooktrace has
+_CHECKS_AFTER = 3
+"""Steps by which checks come after the multiples of ``error_every``: in a step that hooktrace has
 looked at no times count, and those would be all that are timed of steps of another kind."""
 
 
@@ -112,10 +112,10 @@ class HooklessModel:
         self._slots: list[BucketSlot] = []
         self._by_place: dict[int, BucketSlot] = {}
         every = tracer.error_every
-        first = tracer.first_step + every + _LOOKS_AFTER % max(every, 1)
-        self._looks = Schedule(first, every)
+        first = tracer.first_step + every + _CHECKS_AFTER % max(every, 1)
+        self._checks = Schedule(first, every)
         self._others = OtherSampler(every)
-        self._next_look = min(self._looks.first, self._others.next_step) if every else OFF
+        self._next_sample = min(self._checks.first, self._others.next_step) if every else OFF
         self._ask(ddp)
         self._group_hooks = group_hooks.hooks_of(ddp.process_group)
         self._group_hooks.models += (self,)
@@ -138,7 +138,7 @@ class HooklessModel:
         self._slots = []
         self._forget_gradients()
         self._parameters.clear()
-        self._notices.rest()
+        self._notices.stop_watching()
 
     def before(self, args: Any) -> OwnAllReduce | None:
         """Take note of a collective that is about to be issued; return the call, if it is one."""
@@ -186,14 +186,14 @@ class HooklessModel:
             else:
                 model.begin_step(call, tracer.ring)
                 calls = model.calls
-                is_stamped = is_timed(model, step) or self._is_looked_at(step)
+                is_stamped = is_timed(model, step) or self._is_checked(step)
                 calls.untimed = watch_pass(calls) and not is_stamped
             call.bounded = calls.untimed
             slot.last_call = call
             if tensor is None:
                 call.join_dummy = True
-            elif step >= self._next_look:
-                self._look(call, tensor)
+            elif step >= self._next_sample:
+                self._check(call, tensor)
             if slot.is_last:
                 call.backward_end = NOT_YET if watch_pass(calls) else None
             return call
@@ -201,22 +201,22 @@ class HooklessModel:
             self._tracer.push(Loss.of_stamps(error))
             return None
 
-    def _is_looked_at(self, step: int) -> bool:
-        return step >= self._next_look and self._looks.turn(step) is not None
+    def _is_checked(self, step: int) -> bool:
+        return step >= self._next_sample and self._checks.turn(step) is not None
 
-    def _look(self, call: OwnAllReduce, tensor: torch.Tensor) -> None:
+    def _check(self, call: OwnAllReduce, tensor: torch.Tensor) -> None:
         """Check one of the step's buckets for NaN and inf, each in its turn."""
         slot, lengths = call.slot, lengths_of(call.slot.parameters)
         if call.step >= self._others.next_step:
             self._others.at(slot.model.name, call.step, call.ready, self._tracer)
-        is_due = self._looks.takes(call.step, slot.index, len(self._slots))
+        is_due = self._checks.takes(call.step, slot.index, len(self._slots))
         if is_due and sum(lengths) == tensor.numel() and slot.is_dense:
             flags = finite_parts(tensor, lengths)
             DebugResult(slot=slot, step=call.step).push(self._tracer, gradients=flags)
             call.stamp("entered")
             call.issued_at = call.entered or call.ready
         if slot.is_last:
-            self._next_look = min(self._looks.next_after(call.step), self._others.next_step)
+            self._next_sample = min(self._checks.next_after(call.step), self._others.next_step)
 
     def _meet_pythons(self, issuer: FrameType, args: Any) -> BucketSlot | None:
         """Return the bucket of a collective that Python issues: in ``join()`` DDP sends zeros."""

@@ -157,7 +157,7 @@ def instrument(
                 "a model is traced with a hook, since its reducer does not list its buckets: %s",
                 error,
             )
-            traced.notices.rest()
+            traced.notices.stop_watching()
     return _registered(found, traced, DDPAverage(found))
 
 

@@ -105,9 +105,9 @@ class TracedHook:
         if not getattr(ddp, "bucket_bytes_cap_list", None):
             self._layout.bucket_cap_bytes = getattr(ddp, "bucket_bytes_cap", None)
         self._layout.ddp = weakref.ref(ddp)
-        self.notices.watch(ddp)
+        self.notices.watch_passes(ddp)
         if self._staged is None:  # torch tells what it issues
-            group_hooks.watch()
+            group_hooks.watch_groups()
 
     def record_without(self, ddp: DistributedDataParallel) -> None:
         """Record what DDP itself sends for a model, on which the hook is not registered."""
@@ -192,7 +192,7 @@ class TracedHook:
                         calls = run.slot.model.calls
                         if calls.watched_pass is not None:
                             watch_pass(calls)
-                        group_hooks.watch()
+                        group_hooks.watch_groups()
             except Exception as error:
                 run.lose_stamps(error)
         return future if sampled is None else sampled.join(future)
@@ -314,7 +314,7 @@ class TracedHook:
         """Arrange for what is to be looked at on some steps of a new model."""
         slot.model.is_planned = True
         if self._staged is None:
-            group_hooks.watch()
+            group_hooks.watch_groups()
         every, debug = self._tracer.error_every, self._tracer.debug
         # Times of a step that is sampled do not count, and those would be all that are timed.
         slot.model.all_timed = bool(every) and TIMED_ONE_IN % every == 0
@@ -402,13 +402,13 @@ class HookNotices:
         """Calls that DDP made of the hook, and that are not recorded."""
         self._watching: list[torch.utils.hooks.RemovableHandle] = []
 
-    def watch(self, ddp: DistributedDataParallel) -> None:
+    def watch_passes(self, ddp: DistributedDataParallel) -> None:
         """Record it when backward passes of ``ddp`` do not call the hook; holds neither."""
         parameter = next((p for p in ddp.module.parameters() if p.requires_grad), None)
         if parameter is not None:
             self._watching.append(_PassCounter(ddp, parameter, self).handle)
 
-    def rest(self) -> None:
+    def stop_watching(self) -> None:
         """Watch no model any more: another hook is called there now."""
         while self._watching:
             self._watching.pop().remove()

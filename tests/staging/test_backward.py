@@ -42,7 +42,7 @@ def said() -> list[str]:
 def watch(said: list[str]) -> Callable[[str], Work]:
     """Return what watches the pass, and says how it ended."""
 
-    def watching(name: str, how: Any = backward.watch) -> Work:
+    def watching(name: str, how: Any = backward.at_pass_end) -> Work:
         return lambda: how(lambda failed: said.append(f"{name}, {failed=}"))
 
     return watching
@@ -59,7 +59,7 @@ def test_all_calls_are_told_before_anything_waits(watch: Any, said: list[str]) -
 def test_a_pass_that_raises_has_no_end(watch: Any, said: list[str]) -> None:
     """Its calls are told so at once; the next pass is one of its own; outside there is none."""
     with pytest.raises(ZeroDivisionError):
-        chain(watch("a"), watch("after", backward.watch_after), lambda: 1 // 0).backward()
+        chain(watch("a"), watch("after", backward.after_pass_end), lambda: 1 // 0).backward()
     assert said == ["a, failed=True", "after, failed=True"]
     assert not watch("outside")()
     chain(watch("b")).backward()
@@ -77,9 +77,9 @@ def test_a_pass_inside_another_has_its_own_end(watch: Any, said: list[str]) -> N
     ("how", "ends"),
     [
         # Under a static graph all hooks of the first pass run at its end.
-        (backward.watch, ["a, failed=False", "queued", "b, failed=False"]),
+        (backward.at_pass_end, ["a, failed=False", "queued", "b, failed=False"]),
         # FSDP's roots queue callbacks of their own, in which they reduce their last gradients.
-        (backward.watch_after, ["queued", "a, failed=False", "b, failed=False"]),
+        (backward.after_pass_end, ["queued", "a, failed=False", "b, failed=False"]),
     ],
 )
 def test_callbacks_that_are_queued_later(
