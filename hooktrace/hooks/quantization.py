@@ -92,7 +92,7 @@ def encode(
     scale is below, above 0.
     """
     channels = _channels(values.numel(), channel)
-    scales = torch.empty(channels, device=values.device)
+    scales = torch.empty(channels, dtype=torch.float32, device=values.device)
     zeros = torch.empty_like(scales)
     if channel is None:
         low, high = (bound.float() for bound in values.aminmax())
