@@ -8,6 +8,7 @@
 Only speed is decided here, by the shapes: a BLAS's general product is slow where one side has two
 to eight columns.  Measured with MKL on an AMD EPYC, float32, M of 512 x 4608 and r = 2: 2.8 ms as
 one product, 0.6 ms as two matrix-vector products, which read M twice at the speed of memory.
+All products are written to ``out``: an autocast around backward would cast those that are not.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def outer(p: torch.Tensor, q: torch.Tensor, out: torch.Tensor) -> None:
         torch.mul(p, q.view(1, -1), out=out)
     elif out.dtype is torch.float16 and out.is_cpu:
         # A product of float16 matrices takes 50 times as long on a CPU as one of float32 ones.
-        out.copy_(p.float() @ q.float().t())
+        wide = torch.empty(out.shape, dtype=torch.float32)
+        out.copy_(torch.mm(p.float(), q.float().t(), out=wide))
     else:
         torch.mm(p, q.t(), out=out)
 

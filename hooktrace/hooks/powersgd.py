@@ -153,7 +153,8 @@ def _batched_power_sgd(state: PowerSGDState, bucket: GradBucketLike) -> Steps:
     # The last row of the bucket may be shorter than a row of the square, and the rest is padding.
     rows = numel // side
     outer(p[:rows], q, buffer[: rows * side].view(rows, side))
-    rest = (p[rows:] @ q.t()).flatten()
+    rest = buffer.new_empty((side - rows) * side)
+    outer(p[rows:], q, rest.view(side - rows, side))
     buffer[rows * side :].copy_(rest[: numel - rows * side])
     if residual is not None:
         residual[:numel].sub_(buffer)

@@ -17,7 +17,7 @@ from hooktrace.ranks.hang.look import look
 from hooktrace.testing import FakeBucket
 
 from .fake_device import FakeDevice
-from .hook_table import HOOKS, fake_parameters, training
+from .hook_table import HOOKS, fake_parameters, power_sgd, training
 
 STEPS = 6
 CHECKED = [1, 2, 3, 4, 5]
@@ -42,6 +42,22 @@ def nothing_ends(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
         yield
     said = [record.getMessage() for record in caplog.records]
     assert not [line for line in said if "end here" in line or "no longer" in line], said
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("hook", [hooks.powerSGD_hook, hooks.batched_powerSGD_hook])
+def test_an_autocast_around_backward_rounds_nothing(hook: Any, dtype: torch.dtype) -> None:
+    """Where collectives complete inline, all of a hook runs within it."""
+    bucket = FakeBucket([torch.nn.Parameter(torch.zeros(40, 43, dtype=dtype))])
+    found = []
+    for enabled in (False, True):
+        state = power_sgd()()
+        for _ in range(STEPS):
+            torch.arange(40.0 * 43, out=bucket.buffer()).sin_()
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+                result = hook(state, bucket).wait()
+        found.append(result.clone())
+    assert torch.equal(*found)
 
 
 @pytest.mark.parametrize(
