@@ -12,6 +12,7 @@ buffer, and reads a gradient in its parameter's memory layout (``channels_last``
 from __future__ import annotations
 
 import inspect
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -61,7 +62,8 @@ class OptimizerHookState:
         for group in groups:
             shared = {k: v for k, v in group.items() if k not in ("params", "param_names")}
             for parameter in group["params"]:
-                alone = [{**shared, "params": [parameter]}]
+                # A rate may be a tensor, which each scheduler changes in place.
+                alone = [{**deepcopy(shared), "params": [parameter]}]
                 by_parameter[parameter] = optimizer_class(alone, **options)
         return cls(by_parameter)
 
