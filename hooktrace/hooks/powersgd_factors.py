@@ -157,5 +157,5 @@ def does_not_fit(index: int) -> ValueError:
     """Return the error for a memory that is of another model's bucket."""
     return ValueError(
         f"what the PowerSGDState remembers does not fit bucket {index}; resume it with the model "
-        "(and, for the batched hook, the bucket_cap_mb) that it was saved with, or make a new one"
+        "and the find_unused_parameters and bucket_cap_mb that it was saved with, or make a new one"
     )

@@ -46,7 +46,6 @@ class PowerSGDSettings:
     total_numel_before_compression: int = field(default=0, init=False)
     total_numel_after_compression: int = field(default=0, init=False)
     next_stats_report: int = field(default=0, init=False)
-    _passes: int = field(default=0, init=False)  # as iter, but of this job
 
     def __post_init__(self, random_seed: int) -> None:
         import numpy as np
@@ -84,7 +83,6 @@ class PowerSGDSettings:
         """Count the step at its last bucket."""
         if bucket.is_last():
             self.iter += 1
-            self._passes += 1
             if self.iter == self.start_powerSGD_iter:
                 logger.info("PowerSGD begins to compress after %d steps", self.iter)
 

@@ -6,7 +6,8 @@
 Residuals, P and Q live as long as the layout: nothing of the size of a bucket is allocated in a
 step.  They belong to parameters, by their position among all that DDP's first backward pass brings:
 DDP makes other buckets of the same parameters when it rebuilds them and when a job is resumed, but
-each job's first pass brings the parameters in the same order.  They are kept together by bucket.
+each job's first pass brings the parameters in the same order, unless ``find_unused_parameters`` is
+another, or, with it, ``bucket_cap_mb``.  They are kept together by bucket.
 When the buckets are others than before they are taken apart and put together anew.
 """
 
@@ -24,7 +25,7 @@ from .powersgd_factors import Factors, Shape, cut, does_not_fit, restart_like
 from .powersgd_saved import from_plain, refuse_others, to_plain
 from .powersgd_settings import PowerSGDSettings
 
-_OF_THIS_JOB = ("_factors", "_model", "_passes", "_positions", "_restarts")
+_OF_THIS_JOB = ("_factors", "_misfits", "_model", "_positions", "_restarts")
 """What is not pickled, but begins anew."""
 
 _PASSES_BEFORE_REBUILD = 3  # with a static graph the buckets of the third backward pass are new
@@ -132,6 +133,7 @@ class PowerSGDState(PowerSGDSettings):
     _factors: dict[int, Factors] = field(default_factory=dict, init=False)
     _restarts: dict[int, torch.Tensor] = field(default_factory=dict, init=False)
     _positions: dict[int, list[int]] = field(default_factory=dict, init=False)
+    _misfits: dict[int, int] = field(default_factory=dict, init=False)
     _model: ParameterOrder = field(default_factory=ParameterOrder, init=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -139,9 +141,8 @@ class PowerSGDState(PowerSGDSettings):
         return kept | {"process_group": None, "_by_parameter": self._taken_apart()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        begun: dict[str, Any] = {name: {} for name in ("_factors", "_positions", "_restarts")}
-        begun |= {"_model": ParameterOrder(), "_passes": 0}
-        for name, value in (state | begun).items():
+        begun: dict[str, Any] = {name: {} for name in _OF_THIS_JOB}
+        for name, value in (state | begun | {"_model": ParameterOrder()}).items():
             setattr(self, name, value)
 
     def state_dict(self) -> dict[str, Any]:
@@ -155,7 +156,7 @@ class PowerSGDState(PowerSGDSettings):
         residuals of another rank, or of a job of more or fewer.
         """
         refuse_others(saved, self)
-        kept = {name: getattr(self, name) for name in ("process_group", "_model", "_passes")}
+        kept = {name: getattr(self, name) for name in ("process_group", "_model")}
         self.__setstate__(self.__getstate__() | from_plain(saved, ParameterMemory))
         for name, value in kept.items():
             setattr(self, name, value)
@@ -260,8 +261,9 @@ class PowerSGDState(PowerSGDSettings):
     def knows_square(self, bucket: GradBucketLike, side: int) -> bool:
         """Return whether what is remembered of a bucket as one square is of the same parameters.
 
-        It is not in the first backward passes of a resumed job, until DDP has rebuilt its buckets.
-        Raises ``ValueError`` where it still is not after that, and for another model's memory.
+        It is not in the first backward passes of a resumed job, or of a model in another DDP, until
+        that has rebuilt its buckets.  Raises ``ValueError`` where it still is not after that, and
+        for another model's memory.
         """
         if not self.use_error_feedback and not self.warm_start:
             return True  # nothing is remembered from step to step
@@ -270,7 +272,8 @@ class PowerSGDState(PowerSGDSettings):
         fits = self._squares.setdefault(index, positions) == positions
         if fits and q is not None and len(q) != side:
             raise does_not_fit(index)
-        if not fits and self._passes >= _PASSES_BEFORE_REBUILD:
+        self._misfits[index] = 0 if fits else self._misfits.get(index, 0) + 1
+        if self._misfits[index] > _PASSES_BEFORE_REBUILD:
             raise does_not_fit(index)
         return fits
 

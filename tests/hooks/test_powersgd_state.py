@@ -51,6 +51,18 @@ def test_memory_of_another_model_is_refused() -> None:
         copied.recall(other)
 
 
+def test_a_square_of_other_parameters_is_waited_for() -> None:
+    """For so many passes in a row as DDP takes to its buckets: also if it wraps the model again."""
+    state, bucket = PowerSGDState(None, 1), bucket_of((8, 8), (3,))
+    whole = FakeBucket(bucket.parameters()[:1])
+    state.claim(bucket)
+    for wrapped in (bucket, whole, whole, whole, bucket, whole, whole, whole):
+        assert state.knows_square(wrapped, 9) == (wrapped is bucket)
+        state.maybe_increase_iter(wrapped)
+    with pytest.raises(ValueError, match="does not fit bucket 0; resume it with the model"):
+        state.knows_square(whole, 9)
+
+
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
