@@ -335,7 +335,8 @@ class LayoutTracker:
             first = model.step + (max(model.slots) <= model.last_index)
             now, options = self._sink.clock(), options_of(state)
             self._sink.push(model.layout(first, now, options, self.bucket_cap_bytes))
-        if not join_dummy and not unnumbered:  # else it is asked once more which it is
+        # Else it is asked once more which it is.  A sparse gradient may outlive its bucket.
+        if slot.is_dense and not (join_dummy or unnumbered):
             self._remember(slot, bucket.buffer())
         return slot, join_dummy
 

@@ -196,7 +196,7 @@ def _as_not_timed(step: tuple[Any, ...]) -> tuple[Any, ...]:
 
 ODD: dict[str, tuple[Callable[[], Any], Callable[[], torch.Tensor]]] = {
     "sparse": (
-        lambda: torch.nn.Embedding(10, 8, sparse=True),
+        lambda: torch.nn.Sequential(torch.nn.Embedding(10, 8, sparse=True), torch.nn.Linear(8, 8)),
         lambda: torch.randint(0, 10, (4,)),
     ),
     "complex": (
