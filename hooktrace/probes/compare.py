@@ -20,6 +20,7 @@ from collections.abc import Sequence
 import torch
 
 from ..records import ErrorRecord
+from ..staging.slots import BucketSlot
 
 _BLOCK = 1 << 16
 
@@ -104,6 +105,12 @@ def wide_copy(tensor: torch.Tensor) -> torch.Tensor:
     An average that is rounded itself cannot tell what rounding costs.
     """
     return tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32), copy=True)
+
+
+def has_parts(slot: BucketSlot) -> bool:
+    """Return whether a bucket's parameters are parts of it: none that is sparse or complex."""
+    # A complex gradient is two real numbers in its bucket, a sparse one has no flat form.
+    return slot.is_dense and sum(lengths_of(slot.parameters)) == slot.numel
 
 
 def lengths_of(parameters: Sequence[tuple[str, tuple[int, ...]]]) -> list[int]:

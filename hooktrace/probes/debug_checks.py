@@ -21,7 +21,7 @@ from ..records import AnomalyRecord
 from ..staging.backward import queue_callback
 from ..staging.devices import keep_for_current_stream
 from ..staging.slots import BucketSlot, in_backward
-from .compare import digest, finite_parts, lengths_of
+from .compare import digest, finite_parts, has_parts, lengths_of
 from .probe_result import Found
 from .step_sampler import CallStart, Future, Look, Part
 
@@ -50,10 +50,8 @@ class DebugChecks(Part):
     def enter(self, start: CallStart, sink: Tracer) -> bool:
         """Look at a bucket before its hook does; raises nothing."""
         slot = start.slot
-        if self._failed or not slot.is_dense:
+        if self._failed or not has_parts(slot):
             return False
-        if sum(lengths_of(slot.parameters)) != slot.numel:
-            return False  # complex gradients, which are two real ones each
         try:
             start.looks.append(self._enter(start, sink))
         except Exception:

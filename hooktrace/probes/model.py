@@ -29,6 +29,7 @@ from ..staging.job import current_rank
 from ..staging.ring import Loss
 from ..staging.slots import BucketSlot
 from .agreement import key_of, known_of
+from .compare import has_parts
 from .device_group import DeviceGroup
 from .plan import ProbePlan, Ranks
 from .probe import Probe
@@ -86,7 +87,7 @@ class ModelProbes(ProbePlan):
         Raises nothing: whatever goes wrong here is the probes' trouble, and not training's.
         """
         slot, step = start.slot, start.step
-        is_due = self.takes(step, slot.index, len(slot.model.slots))
+        is_due = has_parts(slot) and self.takes(step, slot.index, len(slot.model.slots))
         if is_due:
             ended = functools.partial(self._ended, sink, self._failures)
             try:

@@ -27,7 +27,6 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from ..probes.compare import lengths_of
 from ..probes.debug_checks import DebugChecks
 from ..probes.device_group import trouble_with
 from ..probes.model import ModelProbes
@@ -340,10 +339,6 @@ class TracedHook:
     def _comparison(self, state: Any, slot: BucketSlot, bucket: Any) -> Part | None:
         """Offer the other ranks to probe a new model, if that can be done."""
         tracer = self._tracer
-        whole = sum(lengths_of(slot.parameters)) == slot.numel
-        # A complex gradient is two real numbers in its bucket, a sparse one has no flat form.
-        if not (slot.is_dense and whole):
-            return None
         trouble = None
         try:
             group = self._model_group(state)

@@ -214,7 +214,7 @@ def test_what_the_reducer_cannot_tell_has_a_hook(rank: int) -> None:
     refusal = mock.patch.object(hookless.HooklessModel, "_ask", side_effect=RuntimeError("no"))
     for name, (make, inputs) in ODD.items():
         ddp = DistributedDataParallel(make())
-        with Tracer(error_every=0) as tracer, heard("does not list its buckets: no") as said:
+        with Tracer(error_every=1) as tracer, heard("does not list its buckets: no") as said:
             with refusal if name == "refused" else nullcontext():
                 instrument(ddp, tracer=tracer)
             assert ddp not in hookless.models
@@ -223,6 +223,10 @@ def test_what_the_reducer_cannot_tell_has_a_hook(rank: int) -> None:
             found = Told(tracer)
         dist.barrier()
         assert len(found.steps) == STEPS
+        assert tracer.losses() == {}
+        checked = {bucket.numel for bucket in tracer.buckets() if bucket.error}
+        assert (checked == {72}) == (name == "sparse")
+        assert bool(checked) == (name != "complex")
         assert len(said) == (name == "refused")
 
 
