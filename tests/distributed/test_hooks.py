@@ -150,28 +150,21 @@ def test_no_channel_more_than_there_must_be(rank: int) -> None:
     assert sizes == [(numel, numel + 5 * math.ceil(numel / 128)) for numel in lengths]
 
 
-def _parameters(observer: Any, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    observer(values)
-    found: tuple[torch.Tensor, torch.Tensor] = observer.calculate_qparams()
-    return found
-
-
 @pytest.mark.parametrize("shift", [-5.0, 0.0, 5.0])
 @pytest.mark.parametrize("chunk", [None, 128, 512])
 def test_the_formula_quantises_as_torch_does(shift: float, chunk: int | None) -> None:
     """It gives the bits of torch's observers and functions."""
     for length in (1, 50, 512, 1000):
         values = torch.randn(length, generator=torch.Generator().manual_seed(length)) + shift
-        if chunk is None:
-            scale, zero = _parameters(MinMaxObserver(), values)
-            steps = quantization_hooks._quantize_per_tensor_backend(values, scale, zero)
-            expected = quantization_hooks._dequantize_per_tensor_backend(steps, scale, zero)
-        else:
+        rows = values
+        if chunk is not None:
             rows = torch.nn.functional.pad(values, (0, -length % chunk)).view(-1, chunk)
-            scale, zero = _parameters(PerChannelMinMaxObserver(), rows)
-            steps = quantization_hooks._quantize_per_channel_backend(rows, scale, zero)
-            expected = quantization_hooks._dequantize_per_channel_backend(steps, scale, zero)
-        assert torch.equal(quantised_mean([values], chunk), expected.flatten()[:length])
+        observer: Any = MinMaxObserver() if chunk is None else PerChannelMinMaxObserver()
+        observer(rows)
+        kind, parameters = "tensor" if chunk is None else "channel", observer.calculate_qparams()
+        steps = getattr(quantization_hooks, f"_quantize_per_{kind}_backend")(rows, *parameters)
+        back = getattr(quantization_hooks, f"_dequantize_per_{kind}_backend")(steps, *parameters)
+        assert torch.equal(quantised_mean([values], chunk), back.flatten()[:length])
 
 
 def stages_of(member: DDPCommHookType) -> list[str]:
@@ -208,14 +201,6 @@ def test_each_hook_registers_by_its_type(rank: int) -> None:
         assert getattr(state, "matrix_approximation_rank", None) == columns, member
 
 
-def halve(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to(torch.bfloat16)
-
-
-def same(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
-
-
 @on(2)
 def test_encode_and_decode_make_a_hook(rank: int) -> None:
     """A bfloat16 encoding errs by its rounding, of a gradient and of the sum; it pickles."""
@@ -223,7 +208,7 @@ def test_encode_and_decode_make_a_hook(rank: int) -> None:
     plain.register_comm_hook(None, hooks.allreduce_hook)
     backward(plain, rank, 0)
     for average, factor in ((True, 1), (False, dist.get_world_size())):
-        made = hooks.encode_and_decode(halve, same, average=average)
+        made = hooks.encode_and_decode(torch.Tensor.bfloat16, torch.Tensor.float, average=average)
         copy = pickle.loads(pickle.dumps(made))
         ours = make_ddp()
         ours.register_comm_hook(None, copy)
@@ -231,4 +216,5 @@ def test_encode_and_decode_make_a_hook(rank: int) -> None:
         expected = factor * gradients(plain)
         error = (gradients(ours) - expected).abs().max() / expected.abs().max()
         assert 0 < error <= 2 * 2**-8
-        assert {made.__name__, copy.__name__} == {"encode_and_decode(halve, same)"}
+        name = "encode_and_decode(TensorBase.bfloat16, TensorBase.float)"
+        assert {made.__name__, copy.__name__} == {name}

@@ -25,11 +25,6 @@ pytestmark = pytest.mark.slow
 STEPS, START = 30, 12
 
 
-def pair() -> dist.ProcessGroup:
-    group, _ = dist.new_subgroups_by_enumeration([[0, 1], [2, 3]])
-    return group
-
-
 def train(hook: Callable[..., Any], rank: int, state: Any, **options: Any) -> list[torch.Tensor]:
     """Train, with averaging from ``START`` on; return parameters and gradients of each step."""
     ddp = make_ddp(bucket_cap_mb=0.001, **options)
@@ -47,7 +42,7 @@ def train(hook: Callable[..., Any], rank: int, state: Any, **options: Any) -> li
 @on(4)
 def test_post_local_sgd_has_torch_s_bits(rank: int) -> None:
     """Gradients and parameters of 30 steps with averaging, local SGD from the middle on."""
-    group, world = pair(), dist.group.WORLD
+    (group, _), world = dist.new_subgroups_by_enumeration([[0, 1], [2, 3]]), dist.group.WORLD
     for arguments, options, count in (
         ((None, group, START), {}, START),
         ((world, group, START, False), {"static_graph": True}, START),

@@ -78,12 +78,13 @@ def run(
     rank: int,
     step: Callable[[], object] = lambda: None,
     steps: Iterable[int] = range(STEPS),
+    train: Callable[..., Any] = backward,
 ) -> list[torch.Tensor]:
     """Train with ``step`` after each backward; return parameters and gradients after each."""
     seen = []
     for number in steps:
         ddp.zero_grad()
-        backward(ddp, rank, number)
+        train(ddp, rank, number)
         step()
         seen.append(torch.cat([parameters(ddp), gradients(ddp)]))
     return seen
@@ -105,59 +106,44 @@ def overlap_or_not(
     return lambda: None
 
 
+def accumulate(ddp: DistributedDataParallel, rank: int, number: int) -> None:
+    """Accumulate two passes under no_sync before a third, which move nothing."""
+    before = parameters(ddp)
+    with ddp.no_sync():
+        backward(ddp, rank, 3 * number)
+        backward(ddp, rank, 3 * number + 1)
+    assert torch.equal(before, parameters(ddp))
+    backward(ddp, rank, 3 * number + 2)
+
+
+def convolutions(**modes: bool) -> DistributedDataParallel:
+    """Return a model whose weights ``bucket.gradients()`` reads in another order than theirs."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3))
+    return DistributedDataParallel(model.to(memory_format=torch.channels_last), **modes)
+
+
+def see(ddp: DistributedDataParallel, rank: int, number: int) -> None:
+    """Make the pass of some images."""
+    torch.manual_seed(1000 * rank + number)
+    images = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
+    ddp(images).square().mean().backward()
+
+
 @on(2)
 @scenario(deadline_s=240)
 def test_overlap_gives_the_bits_of_a_step_after_backward(rank: int) -> None:
-    """Parameters and gradients of each step: hooks, optimizers, DDP's modes."""
-    for hook, optimizer, modes in CASES:
+    """Parameters and gradients of each step: hooks, optimizers, DDP's modes, ways of training."""
+    ways = [(several_buckets, backward, *case) for case in CASES]
+    ways.append((several_buckets, accumulate, allreduce_hook, SGD, {}))
+    ways.append((convolutions, see, allreduce_hook, SGD, {"gradient_as_bucket_view": True}))
+    for make, train, hook, optimizer, modes in ways:
         found = []
         for ours in (True, False):
-            ddp = several_buckets(**modes)
-            found.append(run(ddp, rank, overlap_or_not(ours, ddp, optimizer, hook)))
-        assert equal_runs(*found), (hook, optimizer, modes)
-
-
-def accumulation(ours: bool, rank: int) -> list[torch.Tensor]:
-    """Accumulate two passes under no_sync before each third, which move nothing."""
-    ddp = several_buckets()
-    step = overlap_or_not(ours, ddp)
-    seen = []
-    for number in range(STEPS):
-        ddp.zero_grad()
-        before = parameters(ddp)
-        with ddp.no_sync():
-            backward(ddp, rank, 3 * number)
-            backward(ddp, rank, 3 * number + 1)
-        assert torch.equal(before, parameters(ddp))
-        backward(ddp, rank, 3 * number + 2)
-        step()
-        seen.append(parameters(ddp))
-    return seen
-
-
-def channels_last(ours: bool, rank: int) -> list[torch.Tensor]:
-    """Train convolutions whose weights do not lie in the order of their shape."""
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3))
-    model = model.to(memory_format=torch.channels_last)
-    ddp = DistributedDataParallel(model, gradient_as_bucket_view=True)
-    step = overlap_or_not(ours, ddp)
-    seen = []
-    for number in range(STEPS):
-        torch.manual_seed(1000 * rank + number)
-        ddp.zero_grad()
-        images = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
-        ddp(images).square().mean().backward()
-        step()
-        seen.append(parameters(ddp))
-    return seen
-
-
-@on(2)
-def test_all_ways_of_training_give_these_bits(rank: int) -> None:
-    """``bucket.gradients()`` reads channels-last gradients as contiguous; the step must not."""
-    for train in (accumulation, channels_last):
-        assert equal_runs(train(True, rank), train(False, rank)), train
+            ddp = make(**modes)
+            step = overlap_or_not(ours, ddp, optimizer, hook)
+            found.append(run(ddp, rank, step, train=train))
+        assert equal_runs(*found), (train, hook, optimizer, modes)
 
 
 @on(2)

@@ -10,15 +10,17 @@ from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as to
 
 from hooktrace.hooks.local_sgd import PostLocalSGDState, post_localSGD_hook
 
+OUTSIDE = dist.GroupMember.NON_GROUP_MEMBER
+
 
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
         (("all", None, 3), TypeError, "process_group is a str; pass a torch.distributed"),
         (
-            (None, dist.GroupMember.NON_GROUP_MEMBER, 3),
+            (None, OUTSIDE, 3),
             ValueError,
-            "this rank is not in its subgroup; pass each rank the group that it is in",
+            "not in its subgroup; pass each rank the group that it is",
         ),
         ((None, None, -1), ValueError, "start_localSGD_iter is -1; pass 0 to start"),
         ((None, None, 2.5), TypeError, r"start_localSGD_iter is .* not 2.5; pass an int"),
@@ -49,8 +51,7 @@ def test_an_unknown_machine_is_said_at_registration(
 
 
 def pickled(state: PostLocalSGDState) -> PostLocalSGDState:
-    copy: PostLocalSGDState = pickle.loads(pickle.dumps(state))
-    return copy
+    return pickle.loads(pickle.dumps(state))  # type: ignore[no-any-return]
 
 
 @pytest.mark.usefixtures("alone")

@@ -87,8 +87,7 @@ def test_what_cannot_work_is_refused(
 
 def test_a_rate_that_is_a_tensor_is_each_optimizer_s_own() -> None:
     """Schedulers change it in place, and each optimizer has one."""
-    rate = torch.tensor(1.0)
-    state = OptimizerHookState.of(SGD, [parameter(1.0), parameter(2.0)], lr=rate)
+    state = OptimizerHookState.of(SGD, map(parameter, (1.0, 2.0)), lr=torch.tensor(1.0))
     for optimizer in state.optimizers:
         torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5).step()
     assert [float(group["lr"]) for group in state.param_groups] == [0.5, 0.5]

@@ -54,13 +54,13 @@ def test_memory_of_another_model_is_refused() -> None:
 def test_a_square_of_other_parameters_is_waited_for() -> None:
     """For so many passes in a row as DDP takes to its buckets: also if it wraps the model again."""
     state, bucket = PowerSGDState(None, 1), bucket_of((8, 8), (3,))
-    whole = FakeBucket(bucket.parameters()[:1])
+    part = FakeBucket(bucket.parameters()[:1])
     state.claim(bucket)
-    for wrapped in (bucket, whole, whole, whole, bucket, whole, whole, whole):
+    for wrapped in (bucket, part, part, part, bucket, part, part, part):
         assert state.knows_square(wrapped, 9) == (wrapped is bucket)
         state.maybe_increase_iter(wrapped)
     with pytest.raises(ValueError, match="does not fit bucket 0; resume it with the model"):
-        state.knows_square(whole, 9)
+        state.knows_square(part, 9)
 
 
 @pytest.mark.parametrize(
@@ -118,15 +118,13 @@ def test_loading_leaves_what_was_saved_and_the_order_that_is_known() -> None:
         state.claim(bucket_of((2, 2)))
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("matrix_approximation_rank", 2), ("warm_start", False)]
-)
-def test_other_settings_are_refused(name: str, value: object) -> None:
+def test_other_settings_are_refused() -> None:
     """Under which something else would be remembered."""
     saved = remembering()[0].state_dict()
-    other = PowerSGDState(None, **{name: value})  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=f"the saved PowerSGD state has {name}="):
-        other.load_state_dict(saved)
+    for name, value in (("matrix_approximation_rank", 2), ("warm_start", False)):
+        other = PowerSGDState(None, **{name: value})  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=f"the saved PowerSGD state has {name}="):
+            other.load_state_dict(saved)
 
 
 def test_another_ranks_residuals_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,9 +26,7 @@ def test_each_bucket_takes_its_turn(after: int, every: int, buckets: int) -> Non
 def test_all_buckets_when_asked_for() -> None:
     """Also those whose number is not known yet."""
     schedule = Schedule(3, 2, all_buckets=True)
-    assert [schedule.takes(step, bucket, 0) for step in (5, 6) for bucket in (0, 2)] == [
-        *(True, True, False, False)
-    ]
+    assert [schedule.takes(step, bucket, 0) for step in (5, 6) for bucket in (0, 2)] == [1, 1, 0, 0]
     assert not Schedule(3, 2).takes(5, 0, 0)
 
 
@@ -39,6 +37,5 @@ def test_a_burst_comes_beside_each_nth() -> None:
     while len(steps) < 7:
         steps.append(schedule.next_after(steps[-1]))
     assert steps == [9, 10, 14, 15, 16, 20, 25]
-    taken = {step: [b for b in range(2) if schedule.takes(step, b, 2)] for step in range(9, 18)}
-    taken = {step: buckets for step, buckets in taken.items() if buckets}
-    assert taken == {10: [0], 14: [0], 15: [1], 16: [0]}
+    taken = [(step, b) for step in range(9, 18) for b in range(2) if schedule.takes(step, b, 2)]
+    assert taken == [(10, 0), (14, 0), (15, 1), (16, 0)]
