@@ -63,6 +63,8 @@ class Endpoint:
         registry = CollectorRegistry()
         registry.register(self)
         self._server, self.thread = _bind(wanted, registry)
+        # A loader's worker, which lives longer, would keep the port and answer nobody.
+        os.register_at_fork(after_in_child=self._server.socket.close)
         self.port: int = self._server.server_port
 
     def announce(self, labels: dict[str, str], url: str, file: TargetFile | None) -> None:

@@ -104,13 +104,18 @@ def test_two_tracers_of_a_process_share_a_port(
 
 
 def test_a_forked_child_shares_nothing_of_its_parent(make: Make) -> None:
-    """The server is the parent's; the child gets a port of its own."""
-    port = free_port()
-    make(port=port, local_rank=0)
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if make(port=port, local_rank=0).port != port else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    """It gets a port of its own, and does not keep the parent's from a next tracer."""
+    exporter = make(port=free_port(), local_rank=0)
+    ours, its = socket.socketpair()
+    with ours, its:
+        if os.fork() == 0:
+            ours.close()
+            its.send(bytes([make(port=exporter.port, local_rank=0).port != exporter.port]))
+            its.recv(1)  # until the parent is done
+            os._exit(0)
+        assert ours.recv(1) == b"\1"
+        exporter.close()
+        socket.create_server(("127.0.0.1", exporter.port)).close()
 
 
 def test_file_sd_is_written_once_known_and_removed(
