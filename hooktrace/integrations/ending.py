@@ -86,8 +86,9 @@ def choose_folder() -> None:
     from ..staging.job import first_word, job_store
 
     with suppress(Exception):  # of the store: this rank's files then go where it would put all
-        directory = first_word(job_store(), "hooktrace/record_dir", directory)
-    os.environ["HOOKTRACE_RECORD_DIR"] = os.path.abspath(directory)
+        parent, name = os.path.split(directory)  # of this host, which may have it elsewhere
+        directory = os.path.join(parent, first_word(job_store(), "hooktrace/record_dir", name))
+    os.environ["HOOKTRACE_RECORD_DIR"] = directory
 
 
 def _summarize() -> None:

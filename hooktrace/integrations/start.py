@@ -53,7 +53,8 @@ def begin(name: str = "hooktrace", *, telemetry: bool = False) -> None:
         wanted = {DDP: _patch_ddp, FSDP: _patch_fsdp}
         if os.environ.keys().isdisjoint(ASKING):
             folder = f"runs/{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-            os.environ.setdefault(ending.DEFAULT_DIR, folder)
+            if ending.DEFAULT_DIR not in os.environ:  # of children, which may work elsewhere
+                os.environ[ending.DEFAULT_DIR] = os.path.abspath(folder)
             if telemetry:
                 os.environ["HOOKTRACE_OPENTELEMETRY"] = "1"
         ending.watch()

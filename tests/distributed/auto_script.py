@@ -1,14 +1,15 @@
 """A training script that knows nothing of hooktrace: ``auto_script.py OUT [HOW]``.
 
-Under torchrun it is one rank; with ``spawn`` or ``fork`` it starts two itself.  Rank 0 writes the
-last parameters' bits into OUT.  With ``exit`` each ends with code 7; with ``children`` too, once it
-has started one that imports torch and trains nothing, as loaders' workers do.
+Under torchrun it is one rank; with ``spawn`` or ``fork`` it starts two itself, each in a folder of
+its own.  Rank 0 writes the last parameters' bits into OUT.  With ``exit`` each ends with code 7;
+with ``children`` too, once it has started one that imports torch and trains nothing, as loaders do.
 """
 
 import gc
 import multiprocessing
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 OUT, HOW = Path(sys.argv[1]).resolve(), sys.argv[2] if len(sys.argv) > 2 else ""
@@ -25,6 +26,7 @@ def train(rank: int, store: str | None) -> None:
     else:
         dist.init_process_group("gloo", f"file://{store}", rank=rank, world_size=2)
     rank = dist.get_rank()
+    os.chdir(tempfile.mkdtemp(dir=OUT.parent))
     torch.manual_seed(0)
     layers = (torch.nn.Linear(40, 40) for _ in range(4))
     ddp = DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=0.01)

@@ -89,7 +89,7 @@ def test_where_records_go(folder: Path) -> None:
     show = "print({k: v for k, v in os.environ.items() if 'HOOKTRACE' in k})\n"
     code = "from hooktrace.integrations.start import begin\nbegin('train', telemetry=True)\n" + show
     (chosen,) = run(code, folder)
-    assert "'_HOOKTRACE_DEFAULT_DIR': 'runs/train-" in chosen
+    assert f"'_HOOKTRACE_DEFAULT_DIR': '{folder}/runs/train-" in chosen
     assert "'HOOKTRACE_OPENTELEMETRY': '1'" in chosen
     (asked,) = run("os.environ['HOOKTRACE_RECORD_DIR'] = 'x'\n" + code, folder)
     assert asked == "{'HOOKTRACE_RECORD_DIR': 'x'}"
