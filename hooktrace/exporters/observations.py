@@ -33,6 +33,7 @@ from ..records import metrics as m
 from ..records.anomalies import ANOMALIES
 from ..records.bucket import stage_lengths_ns
 from ..records.hang import HANGS
+from ..records.last_used import LastUsed
 from ..records.losses import LOSSES, LOSSES_OF_EXPORTERS
 from .model_labels import First, ModelLabels
 
@@ -49,13 +50,14 @@ Group = tuple[tuple[str, str] | None, Iterable[Column]]
 class Observer:
     """Reads the batches of one tracer for ``exporter``, whose name is for a warning.
 
-    It holds what reaches from one batch to the next: the models and units that have labels, and the
-    totals so far, of which a batch says the increase.
+    It holds what reaches from one batch to the next: the models and units that have labels, what
+    each model's last step sent, and the totals so far, of which a batch says the increase.
     """
 
     def __init__(self, exporter: str) -> None:
         self._models = ModelLabels(exporter)
         self._units = First(m.MAX_UNITS)
+        self._sent = LastUsed[Labels, Counter[Labels]](Counter, m.MAX_MODELS)
         self._counted: defaultdict[m.Metric, dict[str, int]] = defaultdict(lambda: defaultdict(int))
 
     def observe(self, batch: Batch) -> list[Column]:
@@ -73,7 +75,7 @@ class Observer:
             steps = list(run_of_steps)
             yield model, _observe_steps([step for step, _ in steps], model)
             for step, buckets in steps:
-                yield model, _observe_sent(step, buckets, model)
+                yield model, _observe_sent(step, buckets, model, self._sent.of(model))
                 labels_of = [self._labels_of(bucket, model) for bucket in buckets]
                 yield model, _observe_buckets(step, buckets, model, labels_of)
             timed = [bucket for step, buckets in steps if step.counts for bucket in buckets]
@@ -159,13 +161,15 @@ def _observe_steps(steps: Sequence[StepRecord], model: Labels) -> Iterator[Colum
 
 
 def _observe_sent(
-    step: StepRecord, buckets: tuple[BucketRecord, ...], labels: Labels
+    step: StepRecord, buckets: tuple[BucketRecord, ...], labels: Labels, sums: Counter[Labels]
 ) -> Iterator[Column]:
+    """Yield what a step sent; 0 of what ``sums``, of the step before, has and this one has not."""
     if step.wire_bytes is None or not step.settled:
         return
     if step.compression_ratio is not None:
         yield m.COMPRESSION_RATIO, [labels], [step.compression_ratio]
-    sums: Counter[tuple[str, str]] = Counter()
+    for kind in sums:
+        sums[kind] = 0
     sent: list[Sequence[Stage | Transfer]]
     sent = [b.timed_stages if b.sent is None else b.sent for b in buckets]
     for one in chain.from_iterable([step.sent] if step.sent else sent):

@@ -44,12 +44,16 @@ def test_a_loss_that_every_batch_reports_again_is_counted_once() -> None:
 
 
 def test_what_steps_sent_is_counted_whether_they_are_timed_or_not() -> None:
-    """Of one that is not, torch tells it as a whole and the records have no stages."""
+    """Torch tells it as a whole of one that is not; what a hook no longer sends becomes 0."""
     step, buckets = make_batch().steps[0]
     sent = (Transfer(collective="all_reduce", dtype="float32", wire_bytes=7),)
     untimed = [replace(b, sent=sent, wire_bytes=7, bounded=True, stages=()) for b in buckets]
-    found = seen(replace(make_batch(), steps=((step, tuple(untimed)),)))
+    batches = make_batch(), replace(make_batch(), steps=((step, tuple(untimed)),))
+    observer = Observer("test")
+    before, found = (seen(batch, observer) for batch in batches)
     assert [found[m.WIRE_BYTES, (*NAMES, str(b.bucket))] for b in buckets] == [7] * len(buckets)
+    half, single = ((m.STEP_WIRE_BYTES, (*NAMES, "all_reduce", f"float{n}")) for n in (16, 32))
+    assert (before[half], found[half], found[single]) == (4000, 0, 14)
 
 
 def test_what_rarely_happens_is_counted_from_zero_on() -> None:
