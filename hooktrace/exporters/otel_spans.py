@@ -3,7 +3,8 @@
     StepRecord, its buckets, anomalies, hangs --StepTraces--> spans of a tracer, whoever made it
 
 The ids of the trace and of its root, rank 0's step span, are hashes of (run id, model, step); the
-step spans of other ranks are the root's children.  A bucket on a device has no stages here: its
+step spans of other ranks are the root's children.  Trainings of one process that are traced one
+after another, as folds are, have ids of their own.  A bucket on a device has no stages here: its
 span shows when the host enqueued it, and its times there, which have no place in wall-clock time,
 are attributes.  What is not known of a record has no attribute.  Importing this imports
 opentelemetry.
@@ -13,8 +14,9 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import count
 from typing import NamedTuple
 
 from opentelemetry import trace
@@ -38,6 +40,10 @@ from .otel_attributes import (
 
 _SAMPLED_RANDOM = 0x03
 """W3C trace flags: sampled, and a trace id whose low 56 bits are uniform, as a hash's are."""
+
+
+_used: dict[tuple[str, int, str], Iterator[int]] = {}
+"""How often a run's model of that name has got spans in this process: once for each exporter."""
 
 
 class StepIds(NamedTuple):
@@ -83,6 +89,7 @@ class StepTraces:
         self._rank: Attributes = {} if is_ours else {"hooktrace.rank": run.rank}
         self._tracer = tracer
         self._ids = _RootIds()
+        self._turns: dict[str, int] = {}
         self._sharded: set[str] = set()
         self._sdk = copy.copy(tracer) if isinstance(tracer, SdkTracer) else None
         if self._sdk is not None:
@@ -94,7 +101,7 @@ class StepTraces:
     ) -> None:
         """Write a step with its buckets and stages; ``left_out`` steps had no spans so far."""
         step, buckets = completed
-        ids = StepIds.of(self._run.run_id, step.model, step.step)
+        ids = self._ids_of(step.model, step.step)
         if step.sharded:
             self._sharded.add(step.model)
         attributes = self._where | of_step(step)
@@ -108,7 +115,7 @@ class StepTraces:
 
     def write_anomaly(self, anomaly: AnomalyRecord) -> None:
         """Write a span of no length below the root: for an anomaly whose step is not at hand."""
-        ids = StepIds.of(self._run.run_id, anomaly.model, anomaly.step)
+        ids = self._ids_of(anomaly.model, anomaly.step)
         attributes = self._where | known(anomaly, ANOMALY)
         name = f"anomaly {anomaly.kind}"
         root = self._below_root(ids, anomaly.model)
@@ -118,13 +125,20 @@ class StepTraces:
 
     def write_hang(self, hang: HangRecord) -> None:
         """Write a span below the root as long as a hang took; of no length while it lasts."""
-        ids = StepIds.of(self._run.run_id, hang.model, hang.step)
+        ids = self._ids_of(hang.model, hang.step)
         root = self._below_root(ids, hang.model)
         name, start_ns = f"hang {hang.kind}", hang.since_wall_ns - self._run.wall_ns(0)
         span = self._start(name, root, start_ns, self._where | of_hang(hang))
         if hang.ended_after_ns is None:
             span.set_status(trace.Status(trace.StatusCode.ERROR, hang.message))
         self._end(span, start_ns + (hang.ended_after_ns or 0))
+
+    def _ids_of(self, model: str, step: int) -> StepIds:
+        if model not in self._turns:
+            used = _used.setdefault((self._run.run_id, self._run.rank, model), count())
+            self._turns[model] = next(used)
+        turn = self._turns[model]
+        return StepIds.of(self._run.run_id, f"{model}\0{turn}" if turn else model, step)
 
     def _write_inside(
         self,

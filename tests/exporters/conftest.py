@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
-from hooktrace.exporters import OpenTelemetryExporter, PrometheusExporter, otel_pipeline
+from hooktrace.exporters import OpenTelemetryExporter, PrometheusExporter, otel_pipeline, otel_spans
 
 Make = Callable[..., PrometheusExporter]
 
@@ -22,7 +22,8 @@ Export = Callable[..., list[ReadableSpan]]
 
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the developer's own OTEL_* out of the tests."""
+    """Keep the developer's own OTEL_* out of the tests, and the trainings of earlier ones."""
+    otel_spans._used.clear()
     for name in [name for name in os.environ if name.startswith("OTEL_")]:
         monkeypatch.delenv(name)
 

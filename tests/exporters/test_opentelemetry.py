@@ -57,6 +57,8 @@ def test_ranks_share_one_trace_a_step(export: Export) -> None:
     assert context(first).span_id == ids.root_span_id != context(second).span_id
     assert second.parent is not None
     assert (second.parent.span_id, second.parent.is_remote) == (ids.root_span_id, True)
+    again = [context(span).trace_id for span in export(make_batch(steps=1))]  # the next fold's
+    assert len({ids.trace_id, *again}) == 2
     assert len({context(span).span_id for span in spans}) == len(spans) == 22
 
 
@@ -73,7 +75,7 @@ def test_ranks_sample_the_same_steps(export: Export) -> None:
 
 
 def test_ranks_keep_the_same_share_of_steps(export: Export) -> None:
-    """The first of a rebuild, one of so many by number, and the checked; whole or not at all."""
+    """The first of a rebuild, one of so many by number, and the checked; by default few."""
     rules = Retention(first_steps=3, window_steps=1, window_every=10)
     batches = [make_batch(rank=rank, steps=34) for rank in (0, 1)]
     batches = [replace(b, steps=(*b.steps, checked(make_step(57)))) for b in batches]
@@ -81,10 +83,6 @@ def test_ranks_keep_the_same_share_of_steps(export: Export) -> None:
     assert steps_of(spans) == 2 * [0, 1, 2, 10, 20, 30, 57]
     assert len(spans) == 2 * 7 * 11
     assert steps_of(spans, "left_out.steps") == 2 * [0, 0, 0, 7, 16, 25, 28]
-
-
-def test_by_default_few_steps_have_spans(export: Export) -> None:
-    """The first ten of a rebuild and every fiftieth."""
     assert steps_of(export(make_batch(steps=120, bucket_count=1))) == [*range(10), 50, 100]
 
 
