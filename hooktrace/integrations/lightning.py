@@ -1,6 +1,6 @@
 """Lightning: a callback that traces the DDP model of ``fit``.
 
-    Trainer(strategy="ddp", callbacks=[Trace(hook)]) --on_fit_start--> instrument(DDP model, hook)
+    Trainer(strategy="ddp", callbacks=[Trace(hook)]) --on_train_start--> instrument(DDP model, hook)
 
 The strategy's own hook arguments have no effect on a CPU; this has.
 """
@@ -24,7 +24,7 @@ logger = logging.getLogger("hooktrace")
 
 
 class Trace(Callback):
-    """Registers a traced hook on the DDP model when ``fit`` starts.
+    """Registers a traced hook on the DDP model when ``fit`` starts to train.
 
     ``hook``, ``state`` and ``local``: as for ``hooktrace.instrument``; without a hook gradients are
     averaged as DDP does it.  ``tracer``: the default tracer by default; or a function that makes
@@ -52,22 +52,18 @@ class Trace(Callback):
         given = None if isinstance(self._given, Tracer) else self._given
         return {**self.__dict__, "_given": given, "_tracer": None, "traced": None}
 
-    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Register the hook."""
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Register the hook, now that a checkpoint has brought the step at which it begins."""
         model = trainer.strategy.model
         if not isinstance(model, DistributedDataParallel):
             _refuse(trainer)
             return
         self._tracer = self._make_tracer()
+        self._tracer.first_step = trainer.global_step
         self.traced = instrument(
             model, self._hook, self._state, tracer=self._tracer, local=self._local,
             model=type(pl_module).__name__,
         )  # fmt: skip
-
-    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Take the step that a checkpoint has brought."""
-        if self._tracer is not None:
-            self._tracer.first_step = trainer.global_step
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Have all exported before a process ends that runs no exit handlers."""

@@ -53,17 +53,14 @@ def test_a_disk_that_is_full_at_the_first_write_leaves_a_valid_file(tmp_path: Pa
     assert read_parts([record_path(tmp_path, 0)]) == RankRecords(run=sample.make_run(), closed=True)
 
 
-def test_a_deleted_file_is_an_error(tmp_path: Path) -> None:
-    """A file that was deleted would swallow everything silently, so export raises."""
+def test_what_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    """At once; a file that was deleted would swallow everything silently, so export raises."""
     exporter = RecordFileExporter(tmp_path)
     exporter.export(sample.make_batch())
     record_path(tmp_path, 0).unlink()
     with pytest.raises(FileNotFoundError, match="was deleted while it was being written; keep"):
         exporter.export(sample.make_batch(first_step=2))
     exporter.close()
-
-
-def test_what_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="a part of the path is a file; pass another logdir"):
         RecordFileExporter(Path(__file__) / "logs")
     with pytest.raises(ValueError, match="'s3://bucket/logs' is not a local path"):

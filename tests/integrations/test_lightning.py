@@ -30,12 +30,8 @@ def test_averaging_checkpoints_and_fabric(tmp_path: Path) -> None:
     """Averaging begins for our state; a resumed run is the whole one; Fabric's module is taken."""
     said = on_two_ranks(SCRIPTS / "lightning_more.py", tmp_path, tmp_path)
     facts = json.loads(said.splitlines()[-1])
-    assert facts == {
-        "averages models": True,
-        "resumed": True,
-        "steps": list(range(8, 16)),
-        "fabric": 5,
-    }
+    assert (facts.pop("steps"), facts.pop("first")) == ([*range(8, 16)], [0, 0, 0, 8])
+    assert facts == {"averages models": True, "resumed": True, "fabric": 5}
 
 
 @shows(LIGHTNING, "`ddp_spawn`")

@@ -36,14 +36,11 @@ def test_every_so_many_steps() -> None:
 
 
 def test_rank_0_alone_unless_all_are_wanted() -> None:
-    """Trackers have one writer."""
+    """Trackers have one writer; of what cannot be one the fix is said."""
     for rank, all_ranks, count in ((0, False, 1), (1, False, 0), (1, True, 1)):
         logged: list[dict[str, float]] = []
         log_to(logged.append, every=2, all_ranks=all_ranks).export(make_batch(rank=rank, steps=3))
         assert len(logged) == count
-
-
-def test_what_it_takes() -> None:
     with pytest.raises(TypeError, match=r"log_to takes a function such as wandb.log, not a str"):
         log_to("wandb")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="every is 0; pass a whole number of at least 1"):

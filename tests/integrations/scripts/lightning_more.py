@@ -13,10 +13,12 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import hooktrace
 from hooktrace import hooks
+from hooktrace.integrations import lightning as callback
 from hooktrace.integrations.lightning import Trace
 
 warnings.simplefilter("ignore")
 FOLDER = sys.argv[1]
+FIRST: list[int] = []
 
 
 class Net(lightning.LightningModule):
@@ -35,6 +37,14 @@ class Net(lightning.LightningModule):
 def data() -> DataLoader:
     generator = torch.Generator().manual_seed(1)
     return DataLoader(TensorDataset(torch.randn(64, 64, generator=generator)), batch_size=4)
+
+
+def noting(*model: object, tracer: hooktrace.Tracer, **options: object) -> object:
+    FIRST.append(tracer.first_step)  # without a hook a model may take it at once
+    return hooktrace.instrument(*model, tracer=tracer, **options)
+
+
+callback.instrument = noting
 
 
 def fit(
@@ -86,7 +96,7 @@ def fabric(tracer: hooktrace.Tracer) -> int:
 
 def main() -> None:
     dist.init_process_group("gloo")
-    facts: dict[str, object] = {"averages models": post_local()}
+    facts: dict[str, object] = {"averages models": post_local(), "first": FIRST}
     facts["resumed"], facts["steps"] = resumed()
     with hooktrace.Tracer(error_every=0) as tracer:
         facts["fabric"] = fabric(tracer)

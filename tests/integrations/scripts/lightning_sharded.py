@@ -47,7 +47,7 @@ def refused(trainer, module):
     from hooktrace.integrations.lightning import Trace
 
     try:
-        Trace().on_fit_start(trainer, module)
+        Trace().on_train_start(trainer, module)
     except TypeError as error:
         return str(error)
     return None
