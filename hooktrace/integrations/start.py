@@ -52,9 +52,10 @@ def begin(name: str = "hooktrace", *, telemetry: bool = False) -> None:
     else:
         wanted = {DDP: _patch_ddp, FSDP: _patch_fsdp}
         if os.environ.keys().isdisjoint(ASKING):
-            folder = f"runs/{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-            if ending.DEFAULT_DIR not in os.environ:  # of children, which may work elsewhere
-                os.environ[ending.DEFAULT_DIR] = os.path.abspath(folder)
+            # Of its own, as a sweep starts several in one second; a child may work elsewhere.
+            own = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(3).hex()}"
+            if ending.DEFAULT_DIR not in os.environ:
+                os.environ[ending.DEFAULT_DIR] = os.path.abspath(f"runs/{name}-{own}")
             if telemetry:
                 os.environ["HOOKTRACE_OPENTELEMETRY"] = "1"
         ending.watch()

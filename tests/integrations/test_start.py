@@ -85,14 +85,15 @@ def test_an_environment_without_hooktrace_starts_as_ever(tmp_path: Path) -> None
 
 
 def test_where_records_go(folder: Path) -> None:
-    """Into a folder of the run's name, unless the environment names an exporter."""
-    show = "print({k: v for k, v in os.environ.items() if 'HOOKTRACE' in k})\n"
-    code = "from hooktrace.integrations.start import begin\nbegin('train', telemetry=True)\n" + show
-    (chosen,) = run(code, folder)
-    assert f"'_HOOKTRACE_DEFAULT_DIR': '{folder}/runs/train-" in chosen
+    """Into a folder of each run, also in one second, unless the environment names an exporter."""
+    code = BEFORE.replace("()", "('train', telemetry=True)")
+    code += "print({k: v for k, v in os.environ.items() if 'HOOKTRACE' in k})\n"
+    stopped = "import time; time.strftime = lambda _: 'now'\n"
+    chosen, _other = {run(stopped + code, folder)[0] for _ in range(2)}
+    assert f"'_HOOKTRACE_DEFAULT_DIR': '{folder}/runs/train-now-" in chosen
     assert "'HOOKTRACE_OPENTELEMETRY': '1'" in chosen
-    (asked,) = run("os.environ['HOOKTRACE_RECORD_DIR'] = 'x'\n" + code, folder)
-    assert asked == "{'HOOKTRACE_RECORD_DIR': 'x'}"
+    asked = "os.environ['HOOKTRACE_RECORD_DIR'] = 'x'\n" + code
+    assert run(asked, folder) == ["{'HOOKTRACE_RECORD_DIR': 'x'}"]
 
 
 def test_a_limit_that_the_environment_asks_for_takes_the_place_of_the_scripts(folder: Path) -> None:

@@ -44,9 +44,6 @@ def noting(*model: object, tracer: hooktrace.Tracer, **options: object) -> objec
     return hooktrace.instrument(*model, tracer=tracer, **options)
 
 
-callback.instrument = noting
-
-
 def fit(
     epochs: int, hook: object, state: object, strategy: DDPStrategy, path: str | None = None
 ) -> tuple[lightning.Trainer, Net, list[int]]:
@@ -96,6 +93,7 @@ def fabric(tracer: hooktrace.Tracer) -> int:
 
 def main() -> None:
     dist.init_process_group("gloo")
+    callback.instrument = noting
     facts: dict[str, object] = {"averages models": post_local(), "first": FIRST}
     facts["resumed"], facts["steps"] = resumed()
     with hooktrace.Tracer(error_every=0) as tracer:
