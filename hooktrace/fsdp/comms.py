@@ -24,8 +24,10 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from ..records.bucket import UnitCollective
+from ..staging.backward import current_pass
 from ..staging.calls import NOT_YET, BucketCall
 from ..staging.devices import has_events
 from ..staging.driver import run_synchronously
@@ -115,6 +117,12 @@ class TracedAllGather(_TracedCollective):
         except Exception as error:
             call.lose_end(error)
         return work
+
+    def before_gather(self, module: nn.Module) -> None:
+        """Have the model know whether it is evaluated by a method, or by hand, in no call."""
+        model = self._model
+        if model.called is None and current_pass() == -1:
+            model.forward_begins(None, training=module.training)
 
     def _gather_by(
         self, hook: GatherHook, whole: torch.Tensor, own: torch.Tensor, group: dist.ProcessGroup

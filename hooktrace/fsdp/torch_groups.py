@@ -11,6 +11,7 @@ asked what was set, so the groups' attributes are read and set, as those setters
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache, wraps
 from typing import Any, NamedTuple
 
 import torch
@@ -113,6 +114,25 @@ def changed(set_before: Iterable[tuple[ParameterGroup, Comms]]) -> list[Paramete
         ):
             found.append(one)
     return found
+
+
+@cache
+def hear_of_gathers(kind: Any) -> None:
+    """Have torch's groups of a class say when one gathers its parameters; once a process.
+
+    ``before_gather`` of what gathers is called, if it has that: the gather itself runs without
+    gradients, also in training.
+    """
+    unshard = kind.unshard
+
+    @wraps(unshard)
+    def heard(self: Any, *args: Any, **options: Any) -> None:
+        before = getattr(self._all_gather_comm, "before_gather", None)
+        if before is not None:
+            before(self.modules[0])
+        unshard(self, *args, **options)
+
+    kind.unshard = heard
 
 
 def waits_for_script(states: Iterable[Any]) -> bool:

@@ -37,6 +37,7 @@ from .torch_groups import (
     ParameterGroup,
     changed,
     groups_of,
+    hear_of_gathers,
     sharded_modules,
     states_of,
     waits_for_script,
@@ -126,6 +127,8 @@ class TracedModel:
         self._watching = _Forward(self._steps, model, *parts)
         _steps_of.update(dict.fromkeys(parts, weakref.ref(self._steps)))
         _hear_of_finalization()
+        for kind in {type(group.of_torch) for group in groups}:
+            hear_of_gathers(kind)  # type: ignore[arg-type]  # to mypy no class is hashable
         tracer.models.register_layout(self._steps)
         plan = None
         if tracer.error_every and any(hooks):
@@ -145,10 +148,6 @@ class TracedModel:
             self.remove()
             raise
         self._say_what_is_not_called(groups, hooks)
-
-    def in_forward(self, model: nn.Module) -> None:
-        """Take note that the model is being called now, where it is traced from inside of that."""
-        self._watching.begins(model)
 
     @property
     def next_step(self) -> int:
@@ -214,7 +213,7 @@ class _Forward:
         for handle in self._handles:
             handle.remove()
 
-    def begins(self, module: nn.Module, _: Any = None) -> None:
+    def begins(self, module: nn.Module, _: Any) -> None:
         """Tell that a module is called, unless that is within another one's call, and forward."""
         steps = self._steps()
         if steps is None:
