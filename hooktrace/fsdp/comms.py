@@ -150,6 +150,7 @@ class TracedReduceScatter(_TracedCollective):
         super().__init__(inner, unit, "reduce_scatter")
         self.hook = hook
         self._memory: dict[int, torch.Tensor] = {}
+        self._reduced: tuple[str, ...] | None = None
         self._over = over
         if over is not None and unit.group.ranks == 1:
             self.allocate = self._allocate
@@ -203,6 +204,10 @@ class TracedReduceScatter(_TracedCollective):
     ) -> None:
         call = self._model.begin(self._places, gradients, group)
         divisor = divisor_of(op, group.size())
+        reduced = self.unit.group.all_trained(gradients.numel())
+        if reduced is None or reduced != self._reduced:
+            self._memory.clear()  # what others have lost, or the same ones elsewhere, is not theirs
+        self._reduced = reduced
         asked = Reduction(gradients, part, group, divisor, self.unit.group.unit.name, self._memory)
         probe = self.unit.probe
         look = None if probe is None else probe.of_scatter(hook, call, asked, op)

@@ -125,7 +125,8 @@ class CastReduceScatter(ScatterHook):
 
     They are divided before the cast, so that a sum of float16 does not overflow where the average
     does not.  ``error_feedback``: adds to a step's gradients what the cast of the step before lost,
-    which takes memory for a whole unit's gradients, not a part's.
+    which takes memory for a whole unit's gradients, not a part's.  Not where other parameters of
+    the unit were trained then, or where some of them had no gradients.
     """
 
     def __init__(self, dtype: torch.dtype, name: str, *, error_feedback: bool = False) -> None:

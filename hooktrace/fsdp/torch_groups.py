@@ -91,6 +91,15 @@ class ParameterGroup:
             for name, one in zip(names, self.of_torch.fsdp_params, strict=True)
         ]
 
+    def all_trained(self, numel: int) -> tuple[str, ...] | None:
+        """Return whose gradients these are, ``numel`` of the whole unit: of all that are trained.
+
+        ``None``: some of them were not used, and nobody knows which.
+        """
+        trained = [share for share in self.shares if share.is_trained]
+        is_all = sum(share.padded for share in trained) * self.ranks == numel
+        return tuple(share.name for share in trained) if is_all else None
+
     @property
     def replicas(self) -> Any:
         """The process group that its gradients are all-reduced over; ``None`` without replicas."""

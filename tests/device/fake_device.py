@@ -19,13 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.overrides import TorchFunctionMode
 
 from hooktrace.fsdp import replicas
-from hooktrace.probes import (
-    debug_checks,
-    device_group,
-    plan,
-    probe,
-    step_sampler,
-)
+from hooktrace.probes import debug_checks, device_group, plan, probe, step_sampler
 from hooktrace.ranks.hang import look
 from hooktrace.staging import devices, driver, slots
 from hooktrace.tracing import drain

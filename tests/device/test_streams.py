@@ -178,10 +178,7 @@ def test_each_thread_that_asks_has_said_that_captures_do_not_matter(debug: bool)
 
 def test_a_look_for_hangs_may_ask_from_any_thread() -> None:
     """A command's, a dump's."""
-    with (
-        FakeDevice() as device,
-        Tracer(channel=False, interval_s=3600, **UNCHECKED) as tracer,
-    ):
+    with FakeDevice() as device, Tracer(channel=False, interval_s=3600, **UNCHECKED) as tracer:
         hook = trace(hooks.fp16_compress_hook, tracer=tracer)  # which DDP would hold
         step_on(0, hook)
         (seen,) = look(tracer.models.all(), 0)

@@ -50,15 +50,13 @@ def dumps(rank: int) -> None:
 def test_a_rank_that_is_busy_in_a_unit(tmp_path: Path) -> None:
     """It is named, and a file of each rank beside the records says where its threads are."""
     files = [tmp_path / f"plugins/hooktrace/hang000-rank0000{rank}.txt" for rank in range(2)]
+
+    def are_there() -> bool:
+        all_are = all(p.exists() and "MainThread" in p.read_text() for p in files)
+        return all_are and bool(read(tmp_path / "0"))
+
     with begun(dumps, tmp_path) as group:
-        are_there = wait_for(
-            lambda: (
-                all(p.exists() and "MainThread" in p.read_text() for p in files)
-                and bool(read(tmp_path / "0"))
-            ),
-            DEADLINE_S,
-        )
-        assert are_there, group.output()
+        assert wait_for(are_there, DEADLINE_S), group.output()
     waits, late = (path.read_text() for path in files)
     record = read(tmp_path / "0")[0]
     assert (record.kind, record.ranks, record.waiting) == ("busy", (1,), (0,)), record.message

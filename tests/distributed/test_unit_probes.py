@@ -18,15 +18,7 @@ from hooktrace.probes import plan
 from hooktrace.staging.groups import collectives_issued
 from tests.distributed.harness import on, scenario
 from tests.distributed.models import heard
-from tests.distributed.sharded import (
-    SETUPS,
-    STEPS,
-    Setup,
-    equal,
-    facts_of,
-    sharded,
-    train,
-)
+from tests.distributed.sharded import SETUPS, STEPS, Setup, equal, facts_of, sharded, train
 
 pytestmark = pytest.mark.slow
 
@@ -41,10 +33,7 @@ def made() -> dict[str, Options]:
         "8 bit, feedback": {"reduce_scatter": hooks.EightBitReduceScatter(error_feedback=True)},
         "8 bit parameters": {"all_gather": hooks.EightBitAllGather(channel=64)},
         "fp8 parameters": {"all_gather": hooks.Fp8AllGather()},
-        "both": {
-            "reduce_scatter": hooks.bf16_reduce_scatter(),
-            "all_gather": hooks.Fp8AllGather(),
-        },
+        "both": {"reduce_scatter": hooks.bf16_reduce_scatter(), "all_gather": hooks.Fp8AllGather()},
     }
 
 

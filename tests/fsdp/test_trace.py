@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -34,6 +34,20 @@ def sharded() -> nn.Module:
     return model
 
 
+@pytest.fixture
+def tracer() -> Iterator[Tracer]:
+    with Tracer(channel=False) as made:
+        yield made
+
+
+def traced(tracer: Tracer, **options: Any) -> tuple[Any, Any]:
+    """Return a model that is one unit, traced with hooks, and what it communicates with."""
+    model = nn.Sequential(*(nn.Linear(4, 4, bias=False) for _ in range(2)))
+    fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+    fsdp.trace(model, tracer=tracer, **options)
+    return model, next(groups_of(model)).comms
+
+
 def test_taking_the_tracing_away_leaves_no_trace(caplog: pytest.LogCaptureFixture) -> None:
     """Nobody is blamed; on a CPU, where what is exposed is known, FSDP keeps its own methods."""
     model = sharded()
@@ -60,62 +74,50 @@ def test_units_are_named_as_without_a_wrapper(wrapper: str) -> None:
     assert [group.unit.name for group in groups_of(unwrapped(outer))] == ["<root>"]
 
 
-FSDP1 = r"^FSDP1 \(FullyShardedDataParallel\) shows its collectives to nobody.*; shard the model "
-
-
-@pytest.mark.parametrize(
-    ("make", "why"),
-    [
-        (lambda: nn.Linear(2, 2), "call torch.distributed.fsdp.fully_shard on it first"),
-        (list, "cannot trace a list; pass the module"),
-        (
-            lambda: nn.Sequential(
-                FullyShardedDataParallel(nn.Linear(4, 4), device_id=torch.device("cpu"))
-            ),
-            FSDP1 + "with fully_shard to trace it$",
-        ),
-    ],
-    ids=["not sharded", "no model", "FSDP1"],
-)
-def test_what_is_no_sharded_model_is_refused(make: Callable[[], Any], why: str) -> None:
+def test_what_is_no_sharded_model_is_refused(tracer: Tracer) -> None:
     """Each with what to do."""
-    with Tracer(channel=False) as tracer, pytest.raises(TypeError, match=why):
-        fsdp.trace(make(), tracer=tracer)
+    fsdp1 = FullyShardedDataParallel(nn.Linear(4, 4), device_id=torch.device("cpu"))
+    refused: Any = {
+        "call torch.distributed.fsdp.fully_shard on it first": nn.Linear(2, 2),
+        "cannot trace a list; pass the module": [],
+        r"^FSDP1 \(Ful.* shows its .* with fully_shard to trace it$": nn.Sequential(fsdp1),
+    }
+    for why, model in refused.items():
+        with pytest.raises(TypeError, match=why):
+            fsdp.trace(model, tracer=tracer)
 
 
 @pytest.mark.parametrize(
-    "hook",
-    [
-        hooks.fp16_reduce_scatter(error_feedback=True),
-        hooks.bf16_reduce_scatter(error_feedback=True),
-        hooks.EightBitReduceScatter(error_feedback=True),
-    ],
-    ids=lambda hook: hook.name,
+    "make", [hooks.fp16_reduce_scatter, hooks.bf16_reduce_scatter, hooks.EightBitReduceScatter]
 )
-def test_what_error_feedback_keeps_is_the_units(hook: hooks.ScatterHook) -> None:
-    """So one hook serves several models; what a unit's step has lost is in its own next one."""
-    group, gradients = dist.group.WORLD, torch.tensor([1.0, 0.001, -0.3, 1e-7])
-    assert group is not None
-    first, second = (
-        hooks.Reduction(gradients.clone(), torch.empty(4), group, 1.0, "<root>") for _ in range(2)
-    )
-    for reduction in (first, second):
-        next(hook.steps(reduction))
-        assert torch.equal(reduction.gradients, gradients)
-    lost = first.memory[id(hook)].clone()
-    assert torch.equal(lost, second.memory[id(hook)])
-    assert lost.any()
-    next(hook.steps(first))
-    assert torch.equal(first.gradients, gradients + lost)
+def test_what_error_feedback_keeps_is_the_units(make: Any, tracer: Tracer) -> None:
+    """So one hook serves several models; what a unit's step has lost is in its own next one.
+
+    Not where others of the same size are trained then, or where some had no gradients.
+    """
+    hook = make(error_feedback=True)
+    for model, comms in (traced(tracer, reduce_scatter=hook) for _ in range(2)):
+        for trained, numel, is_kept in (
+            *(((True, False), 16, True), ((False, True), 16, True)),
+            *(((True, True), 16, False), ((True, True), 32, True)),
+        ):
+            for layer, is_trained in zip(model, trained, strict=True):
+                layer.weight.requires_grad_(is_trained)
+            given, sent = torch.linspace(0.001, 1, numel), torch.empty(numel)
+            comms.reduce_scatter(sent, first := given.clone(), dist.group.WORLD, dist.ReduceOp.SUM)
+            lost = given - sent
+            comms.reduce_scatter(sent, second := given.clone(), dist.group.WORLD, dist.ReduceOp.SUM)
+            assert torch.equal(first, given)
+            assert lost.any()
+            assert torch.equal(second, given + lost * is_kept)
 
 
-def test_a_model_is_traced_once() -> None:
+def test_a_model_is_traced_once(tracer: Tracer) -> None:
     """What began before ends, also where a part of the model is traced anew; all is undone."""
     model = nn.Sequential(sharded(), sharded())
-    with Tracer(channel=False) as tracer:
-        fsdp.trace(model, tracer=tracer)
-        handle = fsdp.trace(model[0], tracer=tracer)
-        assert [is_traced(part) for part in model] == [True, False]
-        handle.remove()
-        assert not is_traced(model)
-        assert not any(part._forward_pre_hooks for part in [model])
+    fsdp.trace(model, tracer=tracer)
+    handle = fsdp.trace(model[0], tracer=tracer)
+    assert [is_traced(part) for part in model] == [True, False]
+    handle.remove()
+    assert not is_traced(model)
+    assert not any(part._forward_pre_hooks for part in [model])

@@ -12,9 +12,7 @@ from tests.exporters import records_sample as sample
 
 
 def encode(
-    run: RunInfo,
-    steps: Iterable[tuple[StepRecord, tuple[BucketRecord, ...]]],
-    *before: Any,
+    run: RunInfo, steps: Iterable[tuple[StepRecord, tuple[BucketRecord, ...]]], *before: Any
 ) -> bytes:
     """Return the lines of a file that was not ended; ``before``: records before the steps."""
     return rank_file([run, *before], steps, ended=False)

@@ -54,9 +54,7 @@ def on_device(monkeypatch: pytest.MonkeyPatch) -> list[FakeBucket]:
     return [FakeBucket([torch.zeros(8, device="meta")], index=i, is_last=i == 1) for i in range(2)]
 
 
-def test_a_result_is_not_done_before_its_hook_has_returned(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_result_is_not_done_before_its_hook_has_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     """DDP cannot have it: with the last bucket a hook of several rounds waits for all its calls."""
     clock = fake_clock()
 
