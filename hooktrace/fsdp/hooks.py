@@ -220,8 +220,8 @@ class Fp8AllGather(GatherHook):
     def steps(self, gathering: Gathering) -> Steps:
         """Cast, gather and cast back."""
         own = gathering.own
-        largest = own.abs().max().float().clamp(min=torch.finfo(torch.float32).tiny)
-        scale = largest / torch.finfo(self._dtype).max
+        # Never 0, also where torch.set_flush_denormal makes that of less than ``tiny``.
+        scale = own.abs().max().float().div(torch.finfo(self._dtype).max).clamp(min=_LEAST_SCALE)
         sent = own.new_empty(len(own) + 4, dtype=torch.uint8)
         sent[:4] = scale.view(1).view(torch.uint8)
         sent[4:] = (own.float() / scale).to(self._dtype).view(torch.uint8)

@@ -112,6 +112,15 @@ def test_what_error_feedback_keeps_is_the_units(make: Any, tracer: Tracer) -> No
             assert torch.equal(second, given + lost * is_kept)
 
 
+def test_a_zero_is_gathered_where_tiny_numbers_are_none(tracer: Tracer) -> None:
+    """As a scale that is flushed to 0 would make NaN of it."""
+    _, comms = traced(tracer, all_gather=hooks.Fp8AllGather())
+    torch.set_flush_denormal(True)
+    comms.all_gather(whole := torch.empty(4), torch.zeros(4), dist.group.WORLD)
+    torch.set_flush_denormal(False)
+    assert not whole.any()
+
+
 def test_a_model_is_traced_once(tracer: Tracer) -> None:
     """What began before ends, also where a part of the model is traced anew; all is undone."""
     model = nn.Sequential(sharded(), sharded())
