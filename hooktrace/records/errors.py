@@ -6,20 +6,21 @@ from numbers import Integral
 
 
 class HookError(RuntimeError):
-    """A hook failed; the message names the hook, the bucket and the stage.
+    """A hook failed; the message names the hook, the bucket, or unit, and the stage.
 
     The hook's own exception is the ``__cause__``.  Where it is raised in a callback, torch turns it
     into a ``RuntimeError`` with the same message before ``backward()`` raises it.
     """
 
-    def __init__(self, hook: str, bucket: int, stage: str, reason: str) -> None:
-        super().__init__(f"hook {hook!r}, bucket {bucket}, stage {stage}: {reason}")
+    def __init__(self, hook: str, bucket: int | str, stage: str, reason: str) -> None:
+        where = f"unit {bucket}" if isinstance(bucket, str) else f"bucket {bucket}"
+        super().__init__(f"hook {hook!r}, {where}, stage {stage}: {reason}")
         self.hook = hook
         self.bucket = bucket
         self.stage = stage
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type[HookError], tuple[str, int, str, str]]:
+    def __reduce__(self) -> tuple[type[HookError], tuple[str, int | str, str, str]]:
         return HookError, (self.hook, self.bucket, self.stage, self.reason)
 
 

@@ -471,5 +471,5 @@ def raise_for(
     if not isinstance(error, Exception):
         raise error
     # The call knows better than a bucket of a static graph's first pass (``slots.py``).
-    index = bucket.index() if call is None else call.slot.index
+    index = bucket.index() if call is None or call.slot.unit else call.slot.index
     raise HookError(name, index, stage, f"{type(error).__name__}: {error}") from error

@@ -13,7 +13,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
-from hooktrace import Tracer, fsdp
+from hooktrace import HookError, Tracer, fsdp
 from hooktrace.fsdp import hooks
 from hooktrace.fsdp.torch_groups import groups_of
 from hooktrace.fsdp.trace import is_traced
@@ -119,6 +119,13 @@ def test_a_zero_is_gathered_where_tiny_numbers_are_none(tracer: Tracer) -> None:
     comms.all_gather(whole := torch.empty(4), torch.zeros(4), dist.group.WORLD)
     torch.set_flush_denormal(False)
     assert not whole.any()
+
+
+def test_a_hooks_error_names_its_unit(tracer: Tracer) -> None:
+    """A sharded model has no buckets."""
+    _, comms = traced(tracer, reduce_scatter=hooks.bf16_reduce_scatter())
+    with pytest.raises(HookError, match="unit <root>, stage decompress"):
+        comms.reduce_scatter(torch.ones(3), torch.ones(4), dist.group.WORLD, dist.ReduceOp.SUM)
 
 
 def test_a_model_is_traced_once(tracer: Tracer) -> None:
