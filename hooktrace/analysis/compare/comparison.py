@@ -383,7 +383,7 @@ def _title(found: Comparison, part: Quantity) -> str:
 
 
 def _lost(found: Comparison) -> str:
-    """Return what hooks lose of the gradients, in the steps that were checked."""
+    """Return what hooks lose, also of a gather's parameters, in the steps that were checked."""
     error, sent = found.quantity("error"), found.quantity("wire_bytes")
     if error is None:
         hooks = {(one.hook, one.hook_options) for one in (found.a, found.b)}
@@ -399,6 +399,5 @@ def _lost(found: Comparison) -> str:
         return ""
     a, b = (value(x, "error") for x in (error.a, error.b))
     return (
-        f" Relative error of the gradients, in sampled steps: {b} with {found.names[1]}, {a} with "
-        f"{found.names[0]}."
+        f" Relative error in sampled steps: {b} with {found.names[1]}, {a} with {found.names[0]}."
     )
