@@ -19,6 +19,7 @@ from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.golden import HERE
 from tests.analysis.run.files import run_of, steps_of, text_of, write_ranks
 from tests.analysis.runs import call, facts_of, report_of, run_in
+from tests.analysis.sharded_jobs import sharded
 from tests.analysis.shown import Page, page_of
 
 JOB = SyntheticJob(ranks=3, steps=30, late_ms={1: 5.0}, error=0.02, anomaly_rank=2)
@@ -163,6 +164,15 @@ def test_a_gain_below_the_noise_is_small(tmp_path: Path) -> None:
     for model, is_small in ((facts, False), (replace(facts, period_noise_ns=1e9), True)):
         (found,) = [one for one in findings(model) if "a 16-bit hook" in one.sentence]
         assert found.is_small == is_small
+
+
+def test_units_whose_assignment_could_not_be_read(tmp_path: Path) -> None:
+    """What all of them wait is known, and not which one does."""
+    sharded(late_ms={1: 30.0})(tmp_path)
+    for file in tmp_path.rglob("*.jsonl"):
+        lines = [line for line in file.read_text().split("\n") if '"assignment"' not in line]
+        file.write_text("\n".join(lines))
+    assert any("Ranks wait for each other" in one.sentence for one in findings(facts_of(tmp_path)))
 
 
 GOLDEN = {path.stem: path.read_text("utf-8") for path in HERE.iterdir()}

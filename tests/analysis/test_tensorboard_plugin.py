@@ -20,11 +20,7 @@ from hooktrace.analysis.tensorboard_plugin import level_of_detail
 from hooktrace.analysis.tensorboard_plugin.bucket_detail import bucket_detail
 from hooktrace.analysis.tensorboard_plugin.heat_map import MAX_BINS, VALUES, heat_map, run_bands
 from hooktrace.analysis.tensorboard_plugin.level_of_detail import MAX_MARKS
-from hooktrace.analysis.tensorboard_plugin.run_summary import (
-    MAX_LISTED,
-    lists_of,
-    step_of,
-)
+from hooktrace.analysis.tensorboard_plugin.run_summary import MAX_LISTED, lists_of, step_of
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
 from hooktrace.analysis.tensorboard_plugin.search import MAX_RESULTS, search
 from hooktrace.records import CompletedStep

@@ -37,10 +37,7 @@ def get_json(url: str) -> Any:
 
 
 def until(
-    read: Callable[[], T],
-    accept: Callable[[T], bool],
-    log: Path,
-    seconds: float = DEADLINE_SECONDS,
+    read: Callable[[], T], accept: Callable[[T], bool], log: Path, seconds: float = DEADLINE_SECONDS
 ) -> T:
     """Poll ``read`` until its result is accepted; fail with the process's log at the deadline."""
     deadline = time.monotonic() + seconds

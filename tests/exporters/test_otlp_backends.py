@@ -57,9 +57,7 @@ def test_close_is_bounded_when_the_backend_is_down(
     assert sum("spans were lost" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_close_does_not_wait_for_the_applications_backend(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_close_does_not_wait_for_the_applications_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     """A flush of the application's provider that hangs is left behind at the deadline."""
     release, provider = threading.Event(), TracerProvider(shutdown_on_exit=False)
     monkeypatch.setattr(provider, "force_flush", lambda timeout_millis: release.wait())

@@ -15,9 +15,7 @@ from tests.exporters.records_sample import looked_at, make_step, plain
 def test_bytes_are_of_the_last_step_that_knows_them() -> None:
     """Of a plain hook few do."""
     sent = (Transfer(collective="all_reduce", dtype="float32", wire_bytes=700),)
-    (summary,) = summarize(
-        [plain(make_step(1), sent=sent), plain(make_step(2), sent=None)],
-    )
+    (summary,) = summarize([plain(make_step(1), sent=sent), plain(make_step(2), sent=None)])
     assert summary.wire_bytes == 700
     assert [b.wire_bytes for b in summary.buckets] == [700, None]
     assert str(summary).splitlines()[2].startswith("  bucket 1: 0.0040 MB, ? on the wire")

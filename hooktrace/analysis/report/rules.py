@@ -367,10 +367,9 @@ def ranks_wait(model: ModelFacts) -> Iterator[Finding]:
         ]
     else:
         shares = [((b.wait_ns or 0.0) * b.share_of_steps, b) for b in model.buckets]
-        (most, where), noun = max(shares, key=lambda one: one[0]), "collective by collective"
+        noun, half = "collective by collective", sum(ns for ns, _ in shares) / 2
         sentence = f"in the collectives of a step {wait} go by until the last rank is in them too."
-        is_most = most > sum(ns for ns, _ in shares) / 2
-        evidence = [f"most of it at {where.title}"] if is_most else []
+        evidence = [f"most of it at {bucket.title}" for ns, bucket in shares if ns > half]
     nobody = why_nobody(is_order_known=model.is_order_known, is_sharded=model.is_sharded)
     yield Finding(
         sentence=f"Ranks wait for each other: {sentence}",
