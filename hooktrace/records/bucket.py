@@ -127,8 +127,8 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     ``is_last``: the bucket whose gradients come last.  ``numel``: elements; ``parameter_count``:
     parameters that share the bucket.  ``unit``: there, of a sharded model; then ``numel`` and
     ``gradient_bytes`` are of the payload that FSDP gives the collective, which for an all-gather
-    are this rank's parameters, and ``members`` the ranks of the job that are in it, this one among
-    them; ``None`` where that is not known.
+    are this rank's parameters.  ``members``: the ranks of the job that are in its collectives, this
+    one among them; ``None``: all of them are, or of a unit that is not known.
     """
 
     hook: str

@@ -31,6 +31,15 @@ def members_of(group: dist.ProcessGroup) -> Members | None:
     return found if stride > 0 and ranks == list(range(*found)) else None
 
 
+def part_of_job(owner: object) -> Members | None:
+    """Return who is in the process group of a model or state; ``None``: all ranks, or no group."""
+    with suppress(Exception):  # of a state's property
+        group = getattr(owner, "process_group", owner)
+        if isinstance(group, dist.ProcessGroup) and group is not dist.group.WORLD:
+            return members_of(group)
+    return None
+
+
 class GroupInfo:
     """What is known of one process group on one kind of device.
 

@@ -31,6 +31,7 @@ from ..records import AssignmentRecord, BucketLayout, BucketRecord, Parameter
 from .backward import current_pass, graph_task_id
 from .calls import StepCalls
 from .devices import has_events
+from .groups import part_of_job
 from .job import current_rank
 
 if TYPE_CHECKING:
@@ -295,6 +296,7 @@ class LayoutTracker:
         self.models: list[ModelState] = []
         # Of the first model that the hook serves, where it is known.
         self.bucket_cap_bytes: int | None = None
+        self.members: Members | None = None
         self.ddp: weakref.ref[torch.nn.Module] | None = None
         self._unnumbered: tuple[int, list[object]] = (-1, [])
         """A pass, and the kinds of the unnumbered buckets that one model has had in it so far."""
@@ -329,7 +331,10 @@ class LayoutTracker:
                 (self._names.get(parameter, f"{index}.{position}"), tuple(parameter.shape))
                 for position, parameter in enumerate(parameters)
             )
-            slot = model.slots[index] = BucketSlot(model, bucket.buffer(), index, named, ids=ids)
+            members = self.members or part_of_job(state)
+            slot = model.slots[index] = BucketSlot(
+                model, bucket.buffer(), index, named, ids=ids, members=members
+            )
         if bucket.is_last() and not slot.is_last:
             slot.is_last = True
             first = model.step + (max(model.slots) <= model.last_index)

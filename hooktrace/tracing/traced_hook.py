@@ -41,7 +41,7 @@ from ..staging.calls import NOT_YET
 from ..staging.collectives import Future
 from ..staging.devices import refuse_captured_stream
 from ..staging.driver import PlainRun, StagedRun, launch_plain
-from ..staging.groups import group_of, known_groups
+from ..staging.groups import group_of, known_groups, part_of_job
 from ..staging.hook import HOOK_SIGNATURE, Hook, StagedHook, hook_name
 from ..staging.hook_checks import compiled_reducer
 from ..staging.job import current_rank
@@ -100,6 +100,7 @@ class TracedHook:
         """Take a model's parameter names and process group, before its first backward pass."""
         self._layout.learn_names(ddp.module.named_parameters())
         self._group = ddp.process_group
+        self._layout.members = part_of_job(ddp)
         # Under a list of limits (torch 2.15) it would be the largest of them.
         if not getattr(ddp, "bucket_bytes_cap_list", None):
             self._layout.bucket_cap_bytes = getattr(ddp, "bucket_bytes_cap", None)

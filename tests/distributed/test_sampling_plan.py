@@ -120,6 +120,7 @@ def test_a_model_on_some_ranks_is_compared_on_these(rank: int) -> None:
 
     own: dict[str, Any] = {"process_group": mine}
     tracer, _ = traced(own_group, rank, steps=STEPS, error_every=1, model=own)
+    assert {b.members for b in tracer.buckets()} == {((0, 2, 1), (2, 4, 1))[rank // 2]}
     errors = [b.error.relative_l2 for b in tracer.buckets() if b.error is not None]
     assert errors == [0.0] * (STEPS - FIRST)
     assert anomalies(tracer) == []

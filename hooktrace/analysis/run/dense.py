@@ -24,7 +24,7 @@ from .columns import UNKNOWN, Bools, Floats, Ints, RankTrack
 from .counts import CHECKED, COUNTS, HANG, steps_of
 from .rows import BucketRows, Column
 from .run import Run, once
-from .waits import Waits, waits
+from .waits import Waits, process_groups, waits
 
 MOST_UNKNOWN = 0.05
 """Share of buckets whose wait may be unknown where wire is told apart all the same."""
@@ -171,6 +171,22 @@ class StepArrays:
         is_all = all(np.array_equal(one.buckets, own.buckets) for one, own in pairs)
         return (self if is_all else self._of_rows(found)).detailed
 
+    @cached_property
+    def groups(self) -> list[Ints]:
+        """The places of ranks that wait for each other: those of a process group of DDP's."""
+        of_rows, _ = process_groups(self._run)
+        own = [of_rows[x.table.i][x.buckets][:1].sum() for x in self._every]
+        of = np.array(own) * (not self.is_sharded)
+        return [np.flatnonzero(of == one) for one in np.unique(of)]
+
+    def of_each_group(self) -> list[StepArrays]:
+        """Return the arrays of the ranks of each of ``groups``."""
+        if len(self.groups) == 1:
+            return [self]
+        names, rows = (self.model, self.hook), (self._rows, self._every)
+        parts = ([[every[i] for i in own] for every in rows] for own in self.groups)
+        return [StepArrays(self._run, names, self.rebuild, *part) for part in parts]
+
     def _of_rows(self, rows: Iterable[RankRows]) -> StepArrays:
         names = self.model, self.hook
         return StepArrays(self._run, names, self.rebuild, [*rows], self._every)
@@ -298,9 +314,10 @@ class StepArrays:
         out of data, is after nobody.
         """
         called = np.where(np.isnan(self.uncertainty[..., of]), np.nan, self.called[..., of])
-        alone = np.count_nonzero(~np.isnan(called), axis=0) < 2
-        called[:, alone] = np.nan
-        return medians(called - np.fmin.reduce(called, axis=0), axis=1)
+        for own in self.groups:
+            alone = np.count_nonzero(~np.isnan(called[own]), axis=0) < 2
+            called[own] -= np.where(alone, np.nan, np.fmin.reduce(called[own], axis=0))
+        return medians(called, axis=1)
 
     @cached_property
     def ready(self) -> Floats:

@@ -18,6 +18,7 @@ the host's calls do not tell when a rank comes to a unit's collective, and train
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -181,20 +182,26 @@ def late_ranks(arrays: StepArrays) -> list[tuple[LateRank, Ints]]:
     Those whose margin is below ``WORTH`` of the period, and those that nobody waits for, are left
     out.
     """
-    if arrays.is_sharded or len(arrays.ranks) < 2:
+    if arrays.is_sharded:
         return []
+    found = [late for of in arrays.of_each_group() for late in _late_of_group(of)]
+    return sorted(found, key=lambda pair: -pair[0].margin_ns)
+
+
+def _late_of_group(arrays: StepArrays) -> Iterator[tuple[LateRank, Ints]]:
+    if len(arrays.ranks) < 2:
+        return
     called, unsure = arrays.called, arrays.uncertainty
     known = ~np.isnan(called) & ~np.isnan(unsure)
     seen = np.maximum(known.all(axis=0).sum(axis=0), 1)
     least = np.array([often(len(arrays.ranks), steps) for steps in seen.tolist()])
-    last, found = Last(*last_rank(called, unsure, known), least, seen), []
+    last = Last(*last_rank(called, unsure, known), least, seen)
     for i in np.unique(last.rank[last.rank >= 0]).tolist():
         if (late := _late_rank(arrays, last, i)) is not None:
             step, bucket = np.nonzero((last.rank == i) & last.often_by(i))
             order = np.argsort(-last.margin[step, bucket], kind="stable")
             keys = bucket_keys(arrays.steps[step], arrays.buckets[bucket])[order]
-            found.append((late, keys))
-    return sorted(found, key=lambda pair: -pair[0].margin_ns)
+            yield late, keys
 
 
 def _late_rank(arrays: StepArrays, last: Last, i: int) -> LateRank | None:
@@ -239,9 +246,10 @@ def _beyond_others(values: Floats, i: int) -> Floats:
 def late_in(arrays: StepArrays, steps: Bools, least: float) -> int | None:
     """Return for whom others wait in some steps, by ``least`` ns or more in all.
 
-    ``None`` for nobody beyond what clocks may be off, and where ranks take turns.
+    ``None`` for nobody beyond what clocks may be off, where ranks take turns, and where not all
+    wait for each other.
     """
-    if arrays.is_sharded:
+    if arrays.is_sharded or len(arrays.groups) > 1:
         return None
     ready, unsure, done = (
         times[:, steps].max(axis=2, initial=-np.inf)

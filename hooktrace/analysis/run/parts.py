@@ -164,8 +164,11 @@ def _until_last_rank(arrays: StepArrays) -> Floats:
         return np.full(arrays.exposed.shape, -np.inf)
     unsure = np.fmax.reduce(arrays.uncertainty, axis=2, initial=np.nan)
     surely = arrays.last_ready - np.nan_to_num(unsure)
-    latest = np.fmax.reduce(surely, axis=0)
-    return np.where(surely < latest, latest, -np.inf)
+    until = np.full(surely.shape, -np.inf)
+    for own in arrays.groups:
+        latest = np.fmax.reduce(surely[own], axis=0)
+        until[own] = np.where(surely[own] < latest, latest, -np.inf)
+    return until
 
 
 def _of_rank(

@@ -39,8 +39,7 @@ def process_groups(run: Run) -> tuple[list[Ints], list[Members | None]]:
     """Return of each row in each rank's ``buckets`` a place among the groups, and these.
 
     ``UNKNOWN`` where no file tells the group.  The first one is ``None``, all ranks; the others
-    have a part of them.  DDP's buckets are all ranks', whose process group nobody splits without
-    saying so.
+    have a part of them.
     """
     found: list[Ints] = []
     groups: list[Members | None] = [None]

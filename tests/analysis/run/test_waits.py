@@ -18,8 +18,8 @@ from hooktrace.analysis.run.waits import process_groups, waits
 from hooktrace.records import STAGES, CompletedStep, late_rank
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_shards import ShardedJob, write_sharded_job
-from tests.analysis.run.files import MS, drop, timed_by_device, write_times
-from tests.analysis.runs import arrays_of, job_run, run_in
+from tests.analysis.run.files import MS, drop, timed_by_device, write_changed, write_times
+from tests.analysis.runs import arrays_of, facts_of, job_run, run_in
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=5), st.integers(0, 20))
@@ -49,23 +49,15 @@ def test_whoever_is_done_before_does_not_wait() -> None:
     """Rank 1 is ready at 10: rank 2 has its result before; rank 0 in few steps, or in too many."""
     ready = np.array([[1.0] * 100, [10.0] * 100, [1.0] * 100])
     done = np.array([[12.0] * 100, [12.0] * 100, [5.0] * 100])
-    done[0, :4] = 5.0
-    assert waiting_ranks(done, ready, 1) == [0]
-    done[0, :6] = 5.0
-    assert waiting_ranks(done, ready, 1) == []
+    for before, expected in ((4, [0]), (6, [])):
+        done[0, :before] = 5.0
+        assert waiting_ranks(done, ready, 1) == expected
 
 
-@pytest.mark.parametrize(
-    ("times", "of", "ranks", "beats"),
-    [
-        (35, 100, 4, False),  # 0.25 + 3 * 0.0433 = 0.38
-        (38, 100, 4, True),
-        (10, 100, 64, False),  # beyond chance, and yet rare
-        (60, 100, 2, False),
-    ],
-)
-def test_a_rank_is_named_beyond_three_sigmas(times: int, of: int, ranks: int, beats: bool) -> None:
-    assert (times / of >= often(ranks, of)) is beats
+def test_a_rank_is_named_beyond_three_sigmas() -> None:
+    """Of 4 ranks from 0.25 + 3 * 0.0433 = 0.38 on; 10 % of 64 is beyond chance, and yet rare."""
+    for times, ranks, beats in ((35, 4, False), (38, 4, True), (10, 64, False), (60, 2, False)):
+        assert (times / 100 >= often(ranks, 100)) is beats
 
 
 def test_one_clock_that_nobody_measured_is_enough_to_know_nothing(tmp_path: Path) -> None:
@@ -118,6 +110,18 @@ def test_rounds_are_matched_where_all_ranks_have_as_many(tmp_path: Path) -> None
     write_times(tmp_path, [[[(0, 0, 1, 21, 21)], [(0, 0, 5, 21, 21)]]], one_rank)
     found = waits(run_in(tmp_path), "synthetic")
     assert [set(one.ns.tolist()) for one in found.waited] == [{UNKNOWN}] * 2
+
+
+def test_of_ddp_the_ranks_of_a_process_group_wait_for_each_other(tmp_path: Path) -> None:
+    """Ranks 1 and 3 are one, in which 3 is late by 6 ms; nobody in 0 and 2 waits for either."""
+    job = SyntheticJob(ranks=4, steps=12, late_ms={1: 4.0, 3: 10.0}, jitter_ms=0.0)
+    mine = lambda rank, b: replace(b, members=(rank % 2, 3 + rank % 2, 2))  # noqa: E731
+    write_changed(tmp_path, job, lambda rank, of: (of[0], tuple(mine(rank, b) for b in of[1])))
+    facts, found = facts_of(tmp_path), waits(run_in(tmp_path), job.model).waited
+    assert [(late.rank, late.waiting) for late in facts.late] == [(3, (1,))]
+    assert [one.arrival_delay_ns for one in facts.ranks] == [0, 0, 0, 6 * MS]
+    assert [int(one.ns.max()) for one in found] == [0, 6 * MS, 0, 0]
+    assert facts.exposed_kinds["wait"] == pytest.approx(6 * MS / 4, rel=0.02)
 
 
 def test_records_say_which_ranks_are_together(tmp_path: Path) -> None:
