@@ -258,6 +258,7 @@ TOLD: dict[str, Writes] = {
     "error with feedback": sampled([sample.checked(sample.make_step(i)) for i in range(3)]),
     "error out of range": of(job(hook="fp16_compress_hook"), with_error(
         relative_l2=0.5, max_absolute=1e-8, reference_l2=1e-6)),
+    "error of scale": of(job(), with_error(cosine=1.0)),
     "small gain for half the bits": of(SyntheticJob(steps=40, late_ms={2: 7.0}, late_from=3)),
     "large gain for half the bits": of(SyntheticJob(steps=40, bytes_per_second=2e8)),
     "not averaged": with_lines(

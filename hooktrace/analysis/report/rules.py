@@ -488,15 +488,15 @@ def error_is_large(model: ModelFacts) -> Iterator[Finding]:
         sentence=f"What {model.hook} makes of {whose} has relative error {size}{cosine}.",
         bucket=bucket.bucket,
         evidence=tuple(evidence),
-        fix=_against(model, bucket, error),
+        fix=_against(model, error),
     )
 
 
-def _against(model: ModelFacts, bucket: BucketFacts, error: BucketError) -> str:
-    if bucket.unit is not None and (error.cosine or 0.0) >= _SAME_WAY:
-        return "The result points the same way, so its scale is wrong; hooktrace check tells more."
+def _against(model: ModelFacts, error: BucketError) -> str:
     if error.has_feedback:
         return ""
+    if (error.cosine or 0.0) >= _SAME_WAY:
+        return "The result points the same way, so its scale is wrong; hooktrace check tells more."
     if "fp16" in model.hook.lower():
         return (
             "Gradients below 6e-5 are rounded coarsely in float16, and those below 6e-8 to zero: "
