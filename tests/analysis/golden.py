@@ -70,7 +70,7 @@ COMPARED: dict[str, tuple[Any, Any]] = {
         ("compared, less sent by one hook", {}, {"wire_share": 0.5}),
     )
 } | {
-    "compared, one of two models": (two_models, two_models),
+    "compared, one of two models": (two_models, lambda folder: two_models(folder, 3 * 10**9)),
     "compared, units": (_UNITS, replace(_UNITS, gather_ms=9.0)),
     "compared, units and buckets": (BASE, _UNITS),
     "compared, units in two passes": (_UNITS, replace(_UNITS, micro_steps=2)),

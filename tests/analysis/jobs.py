@@ -256,9 +256,9 @@ def warming_up(rank: int, completed: CompletedStep) -> CompletedStep:
     return replace(step, warmup=warmup), tuple(replace(b, warmup=warmup) for b in buckets)
 
 
-def two_models(folder: Path) -> None:
-    """As a GAN's: rank 2 is late in the backward pass of one."""
-    of_both = [dataclasses.replace(SMALL, model="a", start_ns=60_000_000, late_ms={2: 6.0}),
+def two_models(folder: Path, start_ns: int = 60_000_000) -> None:
+    """As a GAN's: rank 2 is late in the backward pass of one, which starts then."""
+    of_both = [dataclasses.replace(SMALL, model="a", start_ns=start_ns, late_ms={2: 6.0}),
                dataclasses.replace(SMALL, model="b", late_ms={0: 0.0})]  # fmt: skip
     for rank in range(SMALL.ranks):
         steps = [now.completed(rank) for one in of_both for now in simulate(one)]

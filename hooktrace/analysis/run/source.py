@@ -42,8 +42,8 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
     the median of all steps, ``least_wire_bytes`` of the one which sends least, and
     ``often_wire_bytes`` what one in twenty sends, or more.
     Ranks: ``wait_unknown`` says why no bucket's wait is known, ``split_unknown`` why too few are to
-    tell wait and transfer apart in a step's parts; ``beside``: other models of the run, which may
-    communicate within the steps.
+    tell wait and transfer apart in a step's parts; ``beside``: models with steps in between, which
+    may communicate within the steps.
     """
 
     model: str
@@ -116,9 +116,18 @@ def model_source(run: Run, arrays: StepArrays) -> ModelSource:
         wait_unknown=wait_unknown,
         split_unknown=arrays.sample.split_unknown,
         late=tuple(late for late, _ in late_ranks(arrays.sample)),
-        beside=tuple(name for name in run.model_names if name != arrays.model),
+        beside=tuple(name for name in run.model_names if _are_beside(run, arrays.model, name)),
         is_sharded=is_sharded,
     )
+
+
+def _are_beside(run: Run, model: str, other: str) -> bool:
+    """Return whether another model has a step between a model's first and last one on any rank."""
+    for steps, is_of in ((track.steps, track.is_of) for track in run.tracks):
+        own, theirs = (steps.first_ready[is_of(steps, name)] for name in (model, other))
+        if len(own) and ((own.min() < theirs) & (theirs < own.max())).any():
+            return model != other
+    return False
 
 
 def parameter_shapes(arrays: StepArrays) -> list[tuple[int, ...]]:
