@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -151,26 +150,26 @@ def last_not_whole(step: StepRecord) -> StepRecord:
     return replace(step, rebuild=2, checked=step.step == 7, complete=step.step < 8)
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
+def test_of_several_reasons_not_to_count_the_first_stands(tmp_path: Path) -> None:
+    """Steps of other buckets are left out where any of the last ones count."""
+    for change, expected in (
         (several, ["warmup", "incomplete", "rebuild", "checked", *["counts"] * 4]),
         (last_not_whole, [*["counts"] * 6, "checked", "incomplete"]),
-    ],
-)
-def test_of_several_reasons_not_to_count_the_first_stands(
-    tmp_path: Path, change: Callable[[StepRecord], StepRecord], expected: list[str]
-) -> None:
-    """Steps of other buckets are left out where any of the last ones count."""
-    write_changed(tmp_path, SMALL, lambda _, step: (change(step[0]), step[1]))
-    found = [[REASONS[i] for i in own.tolist()] for own in reasons(run_in(tmp_path))]
-    assert found == [expected] * 2
+    ):
+        write_changed(tmp_path, SMALL, lambda _, step, of=change: (of(step[0]), step[1]))
+        found = [[REASONS[i] for i in own.tolist()] for own in reasons(run_in(tmp_path))]
+        assert found == [expected] * 2
 
 
 def test_a_steps_times_are_those_of_its_records(tmp_path: Path) -> None:
-    """A step of the sample: 10 ms, two buckets 1 ms apart of 2 ms each, so 2 ms are exposed."""
-    write_ranks(tmp_path, {r: text_of(run_of(r), steps_of(9)) for r in range(2)})
+    """A step of the sample: 10 ms, two buckets 1 ms apart of 2 ms each, so 2 ms are exposed.
+
+    Ranks whose hooks differ have both.
+    """
+    texts = {r: text_of(run_of(r), steps_of(9)).replace("fp16", f"{r}") for r in range(2)}
+    write_ranks(tmp_path, texts)
     model = facts_of(tmp_path)
+    assert model.hook == "0_compress_hook and 1_compress_hook"
     assert (model.steps, model.clock, model.exposed_share) == (9, "host", 0.2)
     found = (model.period, model.exposed, model.communication_ns)
     assert found == (Spread(10 * MS, 10 * MS), Spread(2 * MS, 2 * MS), 3 * MS)

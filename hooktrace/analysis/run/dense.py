@@ -463,8 +463,9 @@ def settled_steps(run: Run, model: str) -> StepArrays | None:
         out = np.isin(track.buckets.step, track.steps.step[settled & ~steps])
         settled_rows.append(RankRows(BucketRows(run, i), settled, buckets))
         found.append(replace(settled_rows[i], steps=steps, buckets=buckets & ~out))
-    names = [names for track in run.tracks for names in track.models if names[0] == model]
-    return StepArrays(run, names[-1], last, found, settled_rows)
+    own = (dict(t.models) for t in run.tracks)  # of a rank's hooks the last one
+    hook = " and ".join(dict.fromkeys(hooks[model] for hooks in own if model in hooks))
+    return StepArrays(run, (model, hook), last, found, settled_rows)
 
 
 def _buckets_of(track: RankTrack, steps: Ints, model: str, last: int) -> Bools:
