@@ -72,7 +72,8 @@ class CallInFlight(Placed, frozen=True, kw_only=True, gc=False):
     ``device`` where the host has issued all of it.
     ``collective``, ``group_size``: of the one on the wire; "" and 0 where none is known.
     ``rounds``: collectives that have arrived.  ``age_ns``: since DDP called the hook.
-    ``members``: of a sharded model, the ranks in the collective's group, as ``range`` takes them.
+    ``members``: the ranks in the collective's group, as ``range`` takes them; ``None``: all, or of
+    a sharded model that is not known.
     """
 
     stage: str

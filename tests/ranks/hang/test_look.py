@@ -43,16 +43,15 @@ def test_stages(stages: list[tuple[Callable[[Any], object], list[str]]]) -> None
     """From the hook's call to its result; of a plain hook only whether it has returned."""
     rank = Rank()
     call = rank.begin(0)
+    call.slot.blank = replace(call.slot.blank, members=(0, 4, 2))
     for happens, seen in stages:
         happens(call)
         (status,) = look([rank.model], 5)
         assert [one.stage for one in status.in_flight] == seen
         if seen == ["wire"]:
             one = status.in_flight[0]
-            assert (one.collective, one.group_size, one.age_ns, one.rounds) == (
-                *("all_gather", 2),
-                *(5 - call.ready, 0),
-            )
+            found = (one.collective, one.group_size, one.age_ns, one.rounds, one.members)
+            assert found == ("all_gather", 2, 5 - call.ready, 0, (0, 4, 2))
 
 
 def test_a_call_of_several_rounds_waits_for_the_one_that_has_begun() -> None:
