@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from ..records.bucket import UnitCollective
 from ..staging.backward import current_pass
@@ -36,8 +35,8 @@ from ..tracing.tracer import Tracer
 from .hooks import GatherHook, Gathering, Reduction, ScatterHook, divisor_of
 from .probe import OwnPart, Reference, UnitProbe
 from .replicas import ReplicaReduction
-from .torch_groups import Comms, ParameterGroup, is_own
-from .torch_waits import WatchedWaits
+from .torch_groups import Comms, ParameterGroup
+from .torch_waits import Watch, WatchedWaits
 
 
 class _StandsFor:
@@ -67,7 +66,8 @@ class _TracedCollective(_StandsFor):
         self._model = unit.model
         self._clock = unit.tracer.clock
         self._places = unit.model.places_of(unit.group.unit, collective)
-        self._is_known = is_own(inner)
+        # torch's own, of which it is known what it sends.
+        self._is_known = type(inner).__module__.startswith("torch.distributed.")
 
 
 class TracedAllGather(_TracedCollective):
@@ -117,12 +117,6 @@ class TracedAllGather(_TracedCollective):
         except Exception as error:
             call.lose_end(error)
         return work
-
-    def before_gather(self, module: nn.Module) -> None:
-        """Have the model know whether it is evaluated by a method, or by hand, in no call."""
-        model = self._model
-        if model.called is None and current_pass() == -1:
-            model.forward_begins(None, training=module.training)
 
     def _gather_by(
         self, hook: GatherHook, whole: torch.Tensor, own: torch.Tensor, group: dist.ProcessGroup
@@ -308,9 +302,16 @@ class TracedUnit:
         self.scatter = TracedReduceScatter(scatter, self, over, hooks.reduce_scatter)
         gather = TracedAllGather(gather, self, hooks.all_gather)
         self.ours = group.comms = Comms(gather, self.scatter, reduction)
-        self._watch = None
+        self._watches = [Watch(tracer.unit_waits)]
+        # The gather itself runs without gradients, also in training.
+        self._watches[0].before(group.of_torch, "unshard", self._gathers)
         if waits is not None and has_events(group.of_torch.device):
-            self._watch = WatchedWaits(group, waits)
+            self._watches.append(WatchedWaits(group, waits))
+
+    def _gathers(self) -> None:
+        """Have the model know whether it is evaluated by a method, or by hand, in no call."""
+        if self.model.called is None and current_pass() == -1:
+            self.model.forward_begins(None, training=self.group.of_torch.modules[0].training)
 
     def run(
         self,
@@ -347,8 +348,8 @@ class TracedUnit:
 
     def undo(self) -> None:
         """Give the group back what it had, but for what somebody else has set since."""
-        if self._watch is not None:
-            self._watch.undo()
+        for watch in self._watches:
+            watch.undo()
         now = zip(self.group.comms, self.ours, self._before, strict=True)
         self.group.comms = Comms(*(before if one is ours else one for one, ours, before in now))
 

@@ -139,9 +139,8 @@ class _PartLook:
         if all(piece.numel == piece.padded for piece in self._pieces):
             return flat
         padded = flat.split([piece.padded for piece in self._pieces])
-        return torch.cat(
-            [part[: piece.numel] for part, piece in zip(padded, self._pieces, strict=True)]
-        )
+        parts = zip(padded, self._pieces, strict=True)
+        return torch.cat([part[: piece.numel] for part, piece in parts])
 
     def _fail(self, error: Exception) -> None:
         self._plan.sink.push(Loss("check_failed", _trouble(error)))

@@ -2,16 +2,14 @@
 
     fully_shard(model) --groups_of--> ParameterGroup: its unit, what it communicates with
 
-Each of torch's private names that hooktrace needs of FSDP2 stands here and nowhere else, but for
-those of its waits (``torch_waits.py``).  torch's
-own setters (``set_custom_all_gather`` and the like) refuse modules of several groups and cannot be
+torch's private names of FSDP2 stand here, and those of its waits in ``torch_waits.py``.  Its own
+setters (``set_custom_all_gather`` and the like) refuse modules of several groups and cannot be
 asked what was set, so the groups' attributes are read and set, as those setters do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, wraps
 from typing import Any, NamedTuple
 
 import torch
@@ -125,25 +123,6 @@ def changed(set_before: Iterable[tuple[ParameterGroup, Comms]]) -> list[Paramete
     return found
 
 
-@cache
-def hear_of_gathers(kind: Any) -> None:
-    """Have torch's groups of a class say when one gathers its parameters; once a process.
-
-    ``before_gather`` of what gathers is called, if it has that: the gather itself runs without
-    gradients, also in training.
-    """
-    unshard = kind.unshard
-
-    @wraps(unshard)
-    def heard(self: Any, *args: Any, **options: Any) -> None:
-        before = getattr(self._all_gather_comm, "before_gather", None)
-        if before is not None:
-            before(self.modules[0])
-        unshard(self, *args, **options)
-
-    kind.unshard = heard
-
-
 def waits_for_script(states: Iterable[Any]) -> bool:
     """Return whether backward passes of one of torch's states are still to be finalised by hand.
 
@@ -198,8 +177,3 @@ def _parameters(group: Any, prefixes: dict[int, str]) -> tuple[tuple[str, tuple[
         name = f"{prefix}.{owner.param_name}" if prefix else owner.param_name
         found.append((name, tuple(one.sharded_param.shape)))
     return tuple(found)
-
-
-def is_own(comm: Any) -> bool:
-    """Return whether torch itself made what communicates, so that what it sends is known."""
-    return type(comm).__module__.startswith("torch.distributed.")

@@ -81,9 +81,8 @@ class Watch:
 
     def undo(self) -> None:
         """Give the objects their own methods back, but for what somebody has put there since."""
-        undos, self._undos = self._undos, []
-        for undo in undos:
-            undo()
+        while self._undos:
+            self._undos.pop()()
 
     def tell(self, what: Callable[..., Any], *about: Any) -> Any:
         """Call something that must not fail training; ``None`` where it failed."""

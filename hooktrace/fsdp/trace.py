@@ -37,7 +37,6 @@ from .torch_groups import (
     ParameterGroup,
     changed,
     groups_of,
-    hear_of_gathers,
     sharded_modules,
     states_of,
     waits_for_script,
@@ -127,8 +126,6 @@ class TracedModel:
         self._watching = _Forward(self._steps, model, *parts)
         _steps_of.update(dict.fromkeys(parts, weakref.ref(self._steps)))
         _hear_of_finalization()
-        for kind in {type(group.of_torch) for group in groups}:
-            hear_of_gathers(kind)  # type: ignore[arg-type]  # to mypy no class is hashable
         tracer.models.register_layout(self._steps)
         plan = None
         if tracer.error_every and any(hooks):

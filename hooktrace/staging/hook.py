@@ -88,12 +88,6 @@ class StagedHook:
     def __reduce__(self) -> str | tuple[Callable[..., StagedHook], tuple[Any, ...]]:
         return self._made_by or self.__qualname__
 
-    def __copy__(self) -> StagedHook:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> StagedHook:
-        return self
-
     def __repr__(self) -> str:
         return f"<staged hook {self.__qualname__}>"
 
