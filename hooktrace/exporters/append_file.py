@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 _FIXES = {
@@ -97,11 +98,10 @@ class AppendFile:
             rest = rest[written:]
 
     def _cut_back(self, fd: int) -> None:
-        try:
+        # Readers skip a cut-off end; the write's own error is the one to tell.
+        with suppress(OSError):
             if os.fstat(fd).st_size > self.size:
                 os.ftruncate(fd, self.size)
-        except OSError:
-            pass  # readers skip a cut-off end; the write's own error is the one to tell
 
     def close(self) -> None:
         """Let go of the file; a second call does nothing."""

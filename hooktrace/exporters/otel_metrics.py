@@ -93,7 +93,6 @@ class Instruments:
 
     def __init__(self, provider: api.MeterProvider, version: str, rank: int) -> None:
         self._rank: Attributes = {"hooktrace.rank": rank}
-        self._attributes: dict[tuple[Metric, Labels], Attributes] = {}
         self._aggregates = Aggregates()
         self._pid = os.getpid()
         self._record: dict[Metric, Callable[[float, Attributes], None]] = {}
@@ -133,11 +132,7 @@ class Instruments:
         return observe
 
     def _attributes_of(self, metric: Metric, labels: Labels) -> Attributes:
-        key = (metric, labels)
-        found = self._attributes.get(key)
-        if found is None:
-            found = self._attributes[key] = self._rank | _attributes(metric, labels)
-        return found
+        return self._rank | _attributes(metric, labels)
 
 
 _shared: WeakKeyDictionary[api.MeterProvider, Instruments] = WeakKeyDictionary()

@@ -16,7 +16,7 @@ import copy
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
-from itertools import count
+from itertools import chain, count
 from typing import NamedTuple
 
 from opentelemetry import trace
@@ -110,7 +110,14 @@ class StepTraces:
         parent = self._root_context(ids) if is_root else self._below_root(ids, step.model)
         span = self._start(self._step_name(step.model), parent, step.first_ready_ns, attributes)
         if span.is_recording():
-            self._write_inside(span, buckets, anomalies)
+            inside = trace.set_span_in_context(span, Context())
+            by_bucket: defaultdict[int, list[AnomalyRecord]] = defaultdict(list)
+            for anomaly in anomalies:
+                by_bucket[anomaly.bucket].append(anomaly)
+            for bucket in buckets:
+                self._write_bucket(bucket, inside, by_bucket.pop(bucket.bucket, ()))
+            self._add_events(span, chain.from_iterable(by_bucket.values()))
+            _fail(span, buckets, anomalies)
         self._end(span, step.done_ns)
 
     def write_anomaly(self, anomaly: AnomalyRecord) -> None:
@@ -139,21 +146,6 @@ class StepTraces:
             self._turns[model] = next(used)
         turn = self._turns[model]
         return StepIds.of(self._run.run_id, f"{model}\0{turn}" if turn else model, step)
-
-    def _write_inside(
-        self,
-        span: trace.Span,
-        buckets: Sequence[BucketRecord],
-        anomalies: Sequence[AnomalyRecord],
-    ) -> None:
-        inside = trace.set_span_in_context(span, Context())
-        by_bucket: defaultdict[int, list[AnomalyRecord]] = defaultdict(list)
-        for anomaly in anomalies:
-            by_bucket[anomaly.bucket].append(anomaly)
-        for bucket in buckets:
-            self._write_bucket(bucket, inside, by_bucket.pop(bucket.bucket, ()))
-        self._add_events(span, [a for missing in by_bucket.values() for a in missing])
-        _fail(span, buckets, anomalies)
 
     def _write_bucket(
         self, bucket: BucketRecord, parent: Context, anomalies: Sequence[AnomalyRecord]

@@ -25,19 +25,13 @@ def metric_families(
     """
     from prometheus_client import core
 
-    makers: dict[str, Any] = {
-        "counter": core.CounterMetricFamily,
-        "gauge": core.GaugeMetricFamily,
-        "histogram": core.HistogramMetricFamily,
-        "info": core.InfoMetricFamily,
-        "summary": core.SummaryMetricFamily,
-    }
     for family in families:
         metric = family.metric
         is_summary = metric is BUCKET_DURATION and not bucket_histograms
         kind = "summary" if is_summary else metric.kind
         own = () if kind == "info" else metric.labels
-        made = makers[kind](metric.name, metric.help, labels=[*own, *target])
+        make: Any = getattr(core, f"{kind.capitalize()}MetricFamily")
+        made = make(metric.name, metric.help, labels=[*own, *target])
         for labels, total in family.series.items():
             shown: tuple[object, ...] = (total,)
             if kind == "info":

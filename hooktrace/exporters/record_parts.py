@@ -196,12 +196,8 @@ class RecordParts:
 
     def _losses(self, *, closed: bool) -> bytes:
         counts = self._counts
-        losses = Losses(
-            lost=dict(+counts.lost),
-            left_out=dict(+counts.left_out),
-            removed=dict(+counts.removed),
-            closed=closed,
-        )
+        lost, left_out, removed = (dict(+c) for c in (counts.lost, counts.left_out, counts.removed))
+        losses = Losses(lost=lost, left_out=left_out, removed=removed, closed=closed)
         return self._encoder.record(losses)
 
     def _carried(self) -> bytes:

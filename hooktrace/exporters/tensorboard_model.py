@@ -142,13 +142,10 @@ class ModelSeries:
         """Return errors; of a unit's calls in several micro-steps the worst."""
         found: dict[str, float] = {}
         for bucket in buckets:
-            unit = bucket.unit
-            if bucket.error is None or bucket.join_dummy or not self._is_told(bucket):
+            unit, error = bucket.unit, bucket.error
+            if error is None or bucket.join_dummy or not self._is_told(bucket):
                 continue
-            for name, value in (
-                ("error", bucket.error.relative_l2),
-                ("residual", bucket.error.residual_l2),
-            ):
+            for name, value in (("error", error.relative_l2), ("residual", error.residual_l2)):
                 if value is not None:
                     of = f"{name}_bucket{bucket.bucket}" if unit is None else unit_tag(name, unit)
                     tag = self._tag(of)
