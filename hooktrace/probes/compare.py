@@ -63,12 +63,9 @@ def numbers(sums: Sequence[Sequence[float]], numel: int) -> ErrorRecord:
     flips = sum(row[5] for row in sums)
     if not math.isfinite(dd + rr + xx + xr):
         return ErrorRecord(
-            relative_l2=None,
-            cosine=None,
-            max_absolute=None,
-            flipped_share=None,
+            relative_l2=None, cosine=None, max_absolute=None, flipped_share=None,
             reference_l2=math.sqrt(rr) if math.isfinite(rr) else None,
-        )
+        )  # fmt: skip
     if rr > 0:
         relative = math.sqrt(dd / rr)
         cosine = xr / math.sqrt(xx) / math.sqrt(rr) if xx > 0 else 0.0
@@ -108,8 +105,7 @@ def wide_copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def has_parts(slot: BucketSlot) -> bool:
-    """Return whether a bucket's parameters are parts of it: none that is sparse or complex."""
-    # A complex gradient is two real numbers in its bucket, a sparse one has no flat form.
+    """Return whether parameters are parts of their bucket; no sparse one, and no complex, is."""
     return slot.is_dense and sum(lengths_of(slot.parameters)) == slot.numel
 
 

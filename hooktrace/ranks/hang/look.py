@@ -144,9 +144,6 @@ def _in_flight(call: BucketCall, has_turn: bool, now_ns: int) -> CallInFlight:
     operation, known = call.operation, None
     with suppress(Exception):  # of an operation of the user's own
         known = None if operation is None else operation.describe()
-    members = call.slot.blank.members
-    if call.slot.unit is not None:
-        members = None if known is None else known.group.members
     return CallInFlight(
         model=call.slot.model.name,
         hook=call.slot.model.hook,
@@ -159,7 +156,7 @@ def _in_flight(call: BucketCall, has_turn: bool, now_ns: int) -> CallInFlight:
         group_size=0 if known is None else known.group.size,
         unit="" if call.slot.unit is None else str(call.slot.unit),
         order=call.order,
-        members=members,
+        members=call.slot.blank.members,
     )
 
 

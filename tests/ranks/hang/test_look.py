@@ -137,14 +137,16 @@ def test_a_sharded_model_s_place_is_counted_in_its_step() -> None:
     calls: list[BucketCall] = []
     for index, (name, step, order) in enumerate([("a", 4, 1), ("b", 2, 2), ("c", 4, 0)]):
         unit = Unit(name=name, collective="all_gather", phase="forward")
-        made.slots[index] = slot = BucketSlot(made, torch.zeros(1), index, (), unit=unit)
+        of = (0, 4, 2)
+        slot = BucketSlot(made, torch.zeros(1), index, (), unit=unit, members=of)
+        made.slots[index] = slot
         slot.last_call = call = BucketCall(slot, step, 0, rank.clock)
         call.order = order
         calls.append(call)
     made.step, made.last_index, made.ended = 4, 1, (3, 3)
     calls[1].finished()
     calls[2].finished()
-    calls[0].issued(FakeOperation(64, kind="all_gather", info=FakeGroup(members=(0, 4, 2))))
+    calls[0].issued(FakeOperation(64, kind="all_gather", info=FakeGroup()))
     (status,) = look([made], 5)
     assert (status.position, status.name) == ((4, 1), "a all-gather (forward)")
     assert (status.ended_step, status.ended_calls) == (3, 3)
