@@ -47,7 +47,6 @@ group's own."""
 _FAILURES = 3
 """After as many failures one after another, with no probe between them, the probes end."""
 
-
 Ended: TypeAlias = Callable[[str | None], None]
 """Told how a probe ended: why it failed, or ``None``."""
 
