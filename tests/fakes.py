@@ -21,6 +21,7 @@ class FakeGroup:
     size: int = 2
     key: int = 1000
     workers: int = 2
+    members: tuple[int, int, int] | None = None
 
 
 @dataclass

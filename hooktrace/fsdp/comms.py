@@ -26,7 +26,6 @@ import torch
 import torch.distributed as dist
 
 from ..records.bucket import UnitCollective
-from ..staging.backward import current_pass
 from ..staging.calls import NOT_YET, BucketCall
 from ..staging.devices import has_events
 from ..staging.driver import run_synchronously
@@ -36,7 +35,7 @@ from .hooks import GatherHook, Gathering, Reduction, ScatterHook, divisor_of
 from .probe import OwnPart, Reference, UnitProbe
 from .replicas import ReplicaReduction
 from .torch_groups import Comms, ParameterGroup
-from .torch_waits import Watch, WatchedWaits
+from .torch_waits import WatchedWaits
 
 
 class _StandsFor:
@@ -302,16 +301,9 @@ class TracedUnit:
         self.scatter = TracedReduceScatter(scatter, self, over, hooks.reduce_scatter)
         gather = TracedAllGather(gather, self, hooks.all_gather)
         self.ours = group.comms = Comms(gather, self.scatter, reduction)
-        self._watches = [Watch(tracer.unit_waits)]
-        # The gather itself runs without gradients, also in training.
-        self._watches[0].before(group.of_torch, "unshard", self._gathers)
+        self._watch = None
         if waits is not None and has_events(group.of_torch.device):
-            self._watches.append(WatchedWaits(group, waits))
-
-    def _gathers(self) -> None:
-        """Have the model know whether it is evaluated by a method, or by hand, in no call."""
-        if self.model.called is None and current_pass() == -1:
-            self.model.forward_begins(None, training=self.group.of_torch.modules[0].training)
+            self._watch = WatchedWaits(group, waits)
 
     def run(
         self,
@@ -348,8 +340,8 @@ class TracedUnit:
 
     def undo(self) -> None:
         """Give the group back what it had, but for what somebody else has set since."""
-        for watch in self._watches:
-            watch.undo()
+        if self._watch is not None:
+            self._watch.undo()
         now = zip(self.group.comms, self.ours, self._before, strict=True)
         self.group.comms = Comms(*(before if one is ours else one for one, ours, before in now))
 

@@ -146,6 +146,10 @@ class TracedModel:
             raise
         self._say_what_is_not_called(groups, hooks)
 
+    def in_forward(self, model: nn.Module) -> None:
+        """Take note that the model is being called now, where it is traced from inside of that."""
+        self._watching.begins(model)
+
     @property
     def next_step(self) -> int:
         """The number of the step that begins next, in records."""
@@ -210,7 +214,7 @@ class _Forward:
         for handle in self._handles:
             handle.remove()
 
-    def begins(self, module: nn.Module, _: Any) -> None:
+    def begins(self, module: nn.Module, _: Any = None) -> None:
         """Tell that a module is called, unless that is within another one's call, and forward."""
         steps = self._steps()
         if steps is None:

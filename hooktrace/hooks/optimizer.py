@@ -12,7 +12,6 @@ buffer, and reads a gradient in its parameter's memory layout (``channels_last``
 from __future__ import annotations
 
 import inspect
-from copy import deepcopy
 from typing import Any
 
 import torch
@@ -50,7 +49,8 @@ class OptimizerHookState:
         """Return a state that steps with an ordinary optimizer class.
 
         ``params``: parameters or parameter groups, and ``options``, as ``optimizer_class`` takes
-        them; parameters of the model that are not among them are not stepped.
+        them; parameters of the model that are not among them are not stepped.  Each optimizer has
+        a copy of an option that is a tensor.
 
         Raises ``TypeError`` for what is no optimizer class or needs a closure (``LBFGS``), and what
         the class itself raises.
@@ -63,7 +63,8 @@ class OptimizerHookState:
             shared = {k: v for k, v in group.items() if k not in ("params", "param_names")}
             for parameter in group["params"]:
                 # A rate may be a tensor, which each scheduler changes in place.
-                alone = [{**deepcopy(shared), "params": [parameter]}]
+                rates = {k: v.detach().clone() for k, v in shared.items() if torch.is_tensor(v)}
+                alone = [{**shared, **rates, "params": [parameter]}]
                 by_parameter[parameter] = optimizer_class(alone, **options)
         return cls(by_parameter)
 

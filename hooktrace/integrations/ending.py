@@ -143,7 +143,9 @@ def _is_asked() -> bool:
 def _are_recorded() -> bool:
     """Return whether processes that this one has started have recorded models, or may have."""
     folder = os.environ.get("HOOKTRACE_RECORD_DIR") or os.environ.get(DEFAULT_DIR)
-    return _had_children() if folder is None else _has_records(folder)
+    # Ranks agree on one folder's name: of the launchers of several hosts on one launcher's.
+    of_several = any("nnodes" in word.lower() for word in (*sys.argv, *os.environ))
+    return _had_children() if folder is None or of_several else _has_records(folder)
 
 
 def _had_children() -> bool:

@@ -92,7 +92,7 @@ def trace_from(root: nn.Module) -> None:
     ending.model_seen()
     if not is_traced(root):
         model = outermost(root)
-        trace(model, name=name_of(model))
+        trace(model, name=name_of(model)).in_forward(model)
 
 
 def outermost(root: nn.Module) -> nn.Module:

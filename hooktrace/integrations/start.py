@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -55,7 +56,9 @@ def begin(name: str = "hooktrace", *, telemetry: bool = False) -> None:
             # Of its own, as a sweep starts several in one second; a child may work elsewhere.
             own = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(3).hex()}"
             if ending.DEFAULT_DIR not in os.environ:
-                os.environ[ending.DEFAULT_DIR] = os.path.abspath(f"runs/{name}-{own}")
+                os.environ[ending.DEFAULT_DIR] = folder = f"runs/{name}-{own}"
+                with suppress(FileNotFoundError):  # started where no directory is any more
+                    os.environ[ending.DEFAULT_DIR] = os.path.abspath(folder)
             if telemetry:
                 os.environ["HOOKTRACE_OPENTELEMETRY"] = "1"
         ending.watch()

@@ -380,6 +380,7 @@ def _take_sharded(model: nn.Module, asked: Plan, said: Mapping[str, Any]) -> Tur
     several.name = "hooks in turns"
     traced = trace(model, tracer=tracer, name=said["model"], reduce_scatter=several)
     traced.reduce_by(None)
+    traced.in_forward(model)
     return Turns(model, asked, said, hooks, change)
 
 

@@ -208,7 +208,7 @@ class ModelProbes(ProbePlan):
 
     def miss(self, slot: BucketSlot, step: int, sink: Tracer) -> None:
         """Have nobody wait at a call that is not looked at here."""
-        if self.takes(step, slot.index, len(slot.model.slots)):
+        if has_parts(slot) and self.takes(step, slot.index, len(slot.model.slots)):
             why = f"rank {current_rank()}: recorded no call of it; trace the same steps on all"
             self._do(lambda: self.decline(step, slot.index, self._ranks, why))
             self._do(self._begin_anew)

@@ -62,6 +62,12 @@ class GroupInfo:
             elif self.backend.startswith("nccl"):
                 self.workers = 1
 
+    @property
+    def members(self) -> Members | None:
+        """The group's ranks in the job; ``None`` where it is gone, or they are no range."""
+        group = self._ref()
+        return None if group is None else members_of(group)
+
 
 _infos: dict[tuple[int, str], GroupInfo] = {}
 _last: GroupInfo | None = None

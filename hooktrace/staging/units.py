@@ -210,11 +210,10 @@ class ShardedModel:
         self._under_way = self._reduces = self._lacks = self._grows = self._announced = False
         self._evaluates = False
 
-    def forward_begins(self, module: int | None, *, training: bool = True) -> None:
+    def forward_begins(self, module: int, *, training: bool = True) -> None:
         """Take note that the model is called, or a part of it; ``module``: the ``id`` of which one.
 
-        ``None``: it gathers within no call, for a method or by hand.  Without gradients it is
-        evaluated, unless a re-entrant checkpoint has called it.
+        Without gradients it is evaluated, unless a re-entrant checkpoint has called it.
         """
         task = current_pass()
         # Called within itself: an interrupt ended that call, and nobody was told.
@@ -281,7 +280,7 @@ class ShardedModel:
                     self._watch(task)
             elif not self.is_finalizing:
                 place = forward
-                if self._evaluates or is_inference_mode_enabled():
+                if (self._evaluates and self.called is not None) or is_inference_mode_enabled():
                     return None
             state = self.state
             state.beside = None

@@ -49,6 +49,5 @@ def test_each_sharded_model_is_traced(tmp_path: Path) -> None:
         assert all(step.sharded and step.complete for own in steps.values() for step in own)
         # Of three layers and the root, which kept what the evaluation had gathered.
         assert [step.bucket_count for step in steps["Net#4"]] == [10, *[11] * 5]
-        assert [step.bucket_count for step in steps["Net"]] == [10, 11] * 3
         # Each unit is its own root, which keeps what was gathered until it is used in backward.
         assert [step.bucket_count for step in steps["Net#3"]] == [3, *[6] * 5]

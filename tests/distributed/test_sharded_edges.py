@@ -18,7 +18,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
     CheckpointImpl,
     checkpoint_wrapper,
 )
-from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 from torch.utils.checkpoint import checkpoint
 
 from hooktrace import Tracer, fsdp
@@ -79,9 +79,6 @@ def evaluates(model: Any, batch: Batch) -> None:
         model(batch())
     with torch.no_grad():
         model.blocks[0](batch())
-        model.blocks[1].unshard()
-        register_fsdp_forward_method(model.blocks[2], "extra_repr")  # as of ``generate``
-        model.blocks[2].extra_repr()
     model.eval()
     with torch.no_grad():
         checkpoint(model, batch(), use_reentrant=True)

@@ -159,6 +159,8 @@ def waits(run: Run, model: str) -> Waits:
     found = [Waited(*np.full((2, len(track.stages)), UNKNOWN, np.int32)) for track in tracks]
     for number, members in enumerate(groups if why_unknown is None else ()):
         within = [i for i in ours if members is None or tracks[i].rank in range(*members)]
+        if members is None and len(groups) > 1:  # one that is no range, too: others are not in it
+            within = [i for i in within if (group_of[i] == number).any()] or within
         if members is not None and len(within) < len(range(*members)):
             continue  # the last one may be a rank that tells nothing of this model
         wires = _of_all([_wires_of(run, i, model, group_of[i] == number) for i in within])

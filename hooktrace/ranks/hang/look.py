@@ -156,7 +156,7 @@ def _in_flight(call: BucketCall, has_turn: bool, now_ns: int) -> CallInFlight:
         group_size=0 if known is None else known.group.size,
         unit="" if call.slot.unit is None else str(call.slot.unit),
         order=call.order,
-        members=call.slot.blank.members,
+        members=(known and known.group.members) or call.slot.blank.members,
     )
 
 
